@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names and words of results. Keep the table in the order of enum status.
+#include "proto/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static const char *const status_names[STATUS_COUNT] = {
+    "ok",        "invalid",   "no_memory", "no_space", "not_found", "busy",   "refused",
+    "damaged",   "unreachable", "timeout", "closed",   "cancelled", "version", "stale",
+    "io",        "exists",    "unsupported", "permission", "mismatch",
+};
+
+const char *status_name(enum status status)
+{
+    if ((unsigned)status >= STATUS_COUNT) {
+        return "unknown";
+    }
+    return status_names[status];
+}
+
+enum status status_from_wire(long long value)
+{
+    if (value < 0 || value >= STATUS_COUNT) {
+        return STATUS_INVALID;
+    }
+    return (enum status)value;
+}
+
+enum status reason_set(struct reason *reason, enum status status, const char *hint,
+                       const char *format, ...)
+{
+    if (reason == NULL) {
+        return status;
+    }
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason->text, sizeof(reason->text), format, args);
+    va_end(args);
+    snprintf(reason->hint, sizeof(reason->hint), "%s", hint != NULL ? hint : "");
+    return status;
+}
