@@ -73,12 +73,12 @@ struct block_header {
     struct block_id parent_id;               // of the preceding block; the chain's root for block 0
     uint8_t fingerprint[BLOCK_ID_BYTES];     // namespace
     uint32_t tokens[BLOCK_TOKENS_MAX];       // unused ones are 0
-    uint8_t reserved[BLOCK_HEADER_BYTES - 656]; // 0
+    uint8_t reserved[BLOCK_HEADER_BYTES - 648]; // 0
 };
 
 static_assert(sizeof(struct block_header) == BLOCK_HEADER_BYTES, "frozen layout");
-static_assert(offsetof(struct block_header, id) == 48, "frozen layout");
-static_assert(offsetof(struct block_header, tokens) == 144, "frozen layout");
+static_assert(offsetof(struct block_header, id) == 40, "frozen layout");
+static_assert(offsetof(struct block_header, tokens) == 136, "frozen layout");
 
 // True for the block sizes that the kernels and the arena are made for.
 static inline bool block_tokens_valid(uint64_t block_tokens)
