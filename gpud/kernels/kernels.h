@@ -10,6 +10,7 @@
 
 #include "proto/block.h"
 #include "proto/status.h"
+#include "proto/tensor_type.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,16 +24,6 @@ enum kernel_set {
     KERNEL_SET_AVX2,     // needs AVX2, FMA, F16C
     KERNEL_SET_AVX512,   // needs AVX-512 F, BW, DQ, VL, VNNI
     KERNEL_SET_NEON,     // not built yet
-};
-
-// Numbers are GGUF's tensor types.
-enum tensor_type {
-    TENSOR_TYPE_F32 = 0,
-    TENSOR_TYPE_F16 = 1,
-    TENSOR_TYPE_Q4_0 = 2,
-    TENSOR_TYPE_Q4_1 = 3,
-    TENSOR_TYPE_Q8_0 = 8,
-    TENSOR_TYPE_BF16 = 30,
 };
 
 enum rope_kind {
@@ -70,10 +61,6 @@ enum kernel_set kernels_set(const struct kernels *kernels);
 size_t kernels_workspace_bytes(const struct kernels *kernels);
 
 // ---- weights
-
-// Bytes of one row of `columns` values as GGUF stores it; 0 when the type is unknown or `columns` is
-// not a multiple of the type's block.
-size_t tensor_row_bytes(enum tensor_type type, uint64_t columns);
 
 // An empty packed matrix; fill every row with matrix_fill before use. Owned by the caller, who
 // destroys it before `kernels`.
