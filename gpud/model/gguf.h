@@ -46,7 +46,7 @@ enum gguf_type {
 // Where the bytes come from. `read` fills exactly `bytes` bytes from `offset` on or fails:
 // STATUS_IO, or STATUS_DAMAGED when the source ends before.
 struct gguf_source {
-    const char *name; // for messages; must outlive the gguf
+    const char *name; // for messages; copied
     uint64_t bytes;   // size of the whole file
     void *context;
     enum status (*read)(void *context, uint64_t offset, void *out, size_t bytes);
@@ -82,6 +82,9 @@ struct gguf;
 // order we do not read), STATUS_NO_MEMORY, or what `read` gave. Blocks in `read`.
 enum status gguf_open(const struct gguf_source *source, struct gguf **out_gguf,
                       struct reason *reason) KV_MUST_CHECK;
+// The same from a file, which is closed again: the head is all that is needed of a vocabulary.
+enum status gguf_open_path(const char *path, struct gguf **out_gguf,
+                           struct reason *reason) KV_MUST_CHECK;
 void gguf_close(struct gguf *gguf); // NULL is fine
 
 const char *gguf_name(const struct gguf *gguf);
