@@ -7,51 +7,35 @@
 
 #include "gpud/model/model_file.h"
 #include "proto/block.h"
+#include "proto/kv_message.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 enum {
-    FINGERPRINT_VERSION = 1,
-    FINGERPRINT_BYTES = BLOCK_ID_BYTES,
-    FINGERPRINT_FIELDS_MAX = 32,
-    FINGERPRINT_NAME_BYTES = 32,
-    FINGERPRINT_VALUE_BYTES = 96,
-};
-
-struct fingerprint_field {
-    char name[FINGERPRINT_NAME_BYTES];
-    char value[FINGERPRINT_VALUE_BYTES]; // for people and for the hash; numbers exact, digests in
-                                         // hex
-};
-
-struct fingerprint {
-    uint8_t bytes[FINGERPRINT_BYTES];
-    uint32_t field_count;
-    struct fingerprint_field fields[FINGERPRINT_FIELDS_MAX]; // in the order they are hashed
+    FINGERPRINT_VERSION = 1, // of the fields and their order
+    FINGERPRINT_TEXT_BYTES = 2 * BLOCK_ID_BYTES + 1,
 };
 
 struct fingerprint_input {
-    const struct model_config *config; // its groups carry the KV formats in use
-    const uint8_t *model_digest;       // [MODEL_DIGEST_BYTES] of model_file_load
+    const struct model_config *config;
+    const struct kv_group *groups; // [config->group_count], with the KV formats in use
+    const uint8_t *model_digest;   // [MODEL_DIGEST_BYTES] of model_file_load
     uint32_t block_tokens;
-    uint32_t rotation;    // as in the block header
+    uint32_t rotation;    // as in the block header; 0 = none
     const char *numerics; // "cpu-1"
 };
 
-void fingerprint_build(const struct fingerprint_input *input, struct fingerprint *out);
+// Fills the whole of `out`: the fields (numbers exact, digests in hex) and, hashed over every name
+// and value, each length-prefixed, the fingerprint; and the geometry.
+void fingerprint_build(const struct fingerprint_input *input, struct kv_namespace *out);
 
-// The fields as one text, "name=value" lines (LF), for the record that kvstored keeps. Returns the
-// length without the NUL; cuts off at `capacity`.
-size_t fingerprint_text(const struct fingerprint *fingerprint, char *out, size_t capacity);
+// The first field of `a` that `b` lacks or has with another value (`*out_other`, NULL when it lacks
+// it); NULL when every field is equal. Pointers into `a` and `b`.
+const struct kv_field *fingerprint_difference(const struct kv_namespace *a,
+                                              const struct kv_namespace *b,
+                                              const struct kv_field **out_other);
 
-// out [2 * FINGERPRINT_BYTES + 1]: lower-case hex.
-void fingerprint_hex(const uint8_t *bytes, char *out);
-
-// The first field that differs between a fingerprint and the text of another one; false when none
-// does.
-bool fingerprint_difference(const struct fingerprint *ours, const char *theirs,
-                            struct fingerprint_field *out_ours, char *out_theirs_value);
+// out [FINGERPRINT_TEXT_BYTES]: `bytes` [BLOCK_ID_BYTES] in lower-case hex.
+void fingerprint_text(const uint8_t *bytes, char *out);
 
 #endif
