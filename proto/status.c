@@ -19,6 +19,32 @@ const char *status_name(enum status status)
     return status_names[status];
 }
 
+int status_exit_code(enum status status)
+{
+    switch (status) {
+    case STATUS_OK:
+        return 0;
+    case STATUS_INVALID:
+        return 2;
+    case STATUS_UNREACHABLE:
+    case STATUS_TIMEOUT:
+    case STATUS_CLOSED:
+        return 3;
+    case STATUS_NOT_FOUND:
+        return 4;
+    case STATUS_BUSY:
+    case STATUS_NO_SPACE:
+    case STATUS_EXISTS:
+        return 5;
+    case STATUS_REFUSED:
+        return 6;
+    case STATUS_DAMAGED:
+        return 7;
+    default:
+        return 1;
+    }
+}
+
 enum status status_from_wire(long long value)
 {
     if (value < 0 || value >= STATUS_COUNT) {

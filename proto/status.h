@@ -42,6 +42,10 @@ struct reason {
 // Stable lower-case name of a status ("not_found"), the `code` of JSON errors; "unknown" otherwise.
 const char *status_name(enum status status);
 
+// The exit code of a program that ends with this status (docs: 0 done, 1 failed, 2 usage, 3 daemon
+// unreachable, 4 not found, 5 busy or over quota, 6 refused, 7 damaged data found).
+int status_exit_code(enum status status);
+
 // The status a wire integer stands for; numbers outside the enum become STATUS_INVALID.
 enum status status_from_wire(long long value);
 
