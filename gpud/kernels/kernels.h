@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The user's side of the kernels: the operations of one step of a transformer, run by a chosen set
 // (plain C, AVX2, AVX-512) on a thread pool of its own. Owns packed weights, the pool and all
-// workspace, taken at creation; no call after creation allocates, locks (beyond the pool's hand-over)
-// or logs. One owner thread (the engine) makes all calls. Results are bit-identical for every set,
-// thread count and number of rows: docs/NUMERICS.md is the contract.
-// Never: reads files, knows models, decides placement.
+// workspace, taken at creation; no call after creation allocates, locks (beyond the pool's
+// hand-over) or logs. One owner thread (the engine) makes all calls. Results are bit-identical for
+// every set, thread count and number of rows: docs/NUMERICS.md is the contract. Never: reads files,
+// knows models, decides placement.
 #ifndef KVTIER_GPUD_KERNELS_H
 #define KVTIER_GPUD_KERNELS_H
 
@@ -21,9 +21,9 @@ enum { KERNELS_NUMERICS_VERSION = 1 }; // N of the numerics id `cpu-N` in the fi
 enum kernel_set {
     KERNEL_SET_AUTO = 0, // the fastest this CPU has
     KERNEL_SET_C,
-    KERNEL_SET_AVX2,     // needs AVX2, FMA, F16C
-    KERNEL_SET_AVX512,   // needs AVX-512 F, BW, DQ, VL, VNNI
-    KERNEL_SET_NEON,     // not built yet
+    KERNEL_SET_AVX2,   // needs AVX2, FMA, F16C
+    KERNEL_SET_AVX512, // needs AVX-512 F, BW, DQ, VL, VNNI
+    KERNEL_SET_NEON,   // not built yet
 };
 
 enum rope_kind {
@@ -43,7 +43,7 @@ struct kernels_options {
     uint32_t heads_max;        // query heads
     uint32_t head_dim_max;
     uint32_t block_tokens;
-    uint32_t block_count_max;  // blocks of one sequence
+    uint32_t block_count_max; // blocks of one sequence
 };
 
 // STATUS_UNSUPPORTED when this CPU lacks the set (reason names what is missing), STATUS_NO_MEMORY.
@@ -77,8 +77,9 @@ size_t matrix_bytes(const struct matrix *matrix);
 void kernels_embed(struct kernels *kernels, const struct matrix *matrix, const uint32_t *tokens,
                    uint32_t count, float *out);
 
-// out[m] [rows, matrices[m]->rows] = x [rows, columns] * matrices[m] transposed, for 1..3 matrices that
-// share their input: activations are quantized once. Every output adds its terms in order of K.
+// out[m] [rows, matrices[m]->rows] = x [rows, columns] * matrices[m] transposed, for 1..3 matrices
+// that share their input: activations are quantized once. Every output adds its terms in order of
+// K.
 void kernels_matmul(struct kernels *kernels, const struct matrix *const *matrices,
                     uint32_t matrix_count, const float *x, uint32_t rows, float *const *out);
 
@@ -94,8 +95,7 @@ void kernels_rope_angles(uint32_t position, const double *frequency, uint32_t pa
 // Turns the first 2*pair_count values of each head of x [rows, heads, head_dim] in place by
 // angles [rows, pair_count, 2].
 void kernels_rope(struct kernels *kernels, float *x, uint32_t rows, uint32_t heads,
-                  uint32_t head_dim, const float *angles, uint32_t pair_count,
-                  enum rope_kind kind);
+                  uint32_t head_dim, const float *angles, uint32_t pair_count, enum rope_kind kind);
 
 // out = silu(gate) * up, `count` values; out may be gate.
 void kernels_silu_mul(struct kernels *kernels, const float *gate, const float *up, size_t count,
@@ -106,9 +106,9 @@ void kernels_add(struct kernels *kernels, float *x, const float *y, size_t count
 
 // The consecutive query rows of one sequence within a step.
 struct attention_sequence {
-    void *const *blocks;     // [last position / block_tokens + 1] payloads of the group, block 0
-                             // first, wherever they lie (hot pool, arena); never NULL up to there
-    uint32_t first_row;      // of q, k, v and out
+    void *const *blocks; // [last position / block_tokens + 1] payloads of the group, block 0
+                         // first, wherever they lie (hot pool, arena); never NULL up to there
+    uint32_t first_row;  // of q, k, v and out
     uint32_t row_count;
     uint32_t first_position; // position of first_row in the sequence
 };
@@ -128,8 +128,8 @@ void kernels_kv_write(struct kernels *kernels, const struct attention_shape *sha
                       const float *k, const float *v);
 
 // out [rows, heads, head_dim]: causal attention of q [rows, heads, head_dim]; the row at position p
-// attends positions 0..p. Blocks fold left to right within spans of ATTENTION_SPAN_BLOCKS blocks (by
-// block index), spans merge left to right, whatever the split over threads.
+// attends positions 0..p. Blocks fold left to right within spans of ATTENTION_SPAN_BLOCKS blocks
+// (by block index), spans merge left to right, whatever the split over threads.
 enum { ATTENTION_SPAN_BLOCKS = 16 };
 void kernels_attention(struct kernels *kernels, const struct attention_shape *shape,
                        const struct attention_sequence *sequences, uint32_t sequence_count,
