@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/json.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+void json_begin(struct json *json, FILE *out)
+{
+    *json = (struct json){.out = out};
+}
+
+void json_line(struct json *json)
+{
+    assert(json->depth == 0);
+    json->filled[0] = false;
+    fputc('\n', json->out);
+    fflush(json->out);
+}
+
+// Length of the whole UTF-8 character at text[0..bytes), 0 when there is none (RFC 3629).
+static size_t character_bytes(const unsigned char *text, size_t bytes)
+{
+    unsigned char c = text[0];
+    size_t length = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (length == 0 || length > bytes) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (c == 0xe0 && text[1] < 0xa0) || (c == 0xf0 && text[1] < 0x90);
+    bool outside = (c == 0xed && text[1] > 0x9f) || (c == 0xf4 && text[1] > 0x8f);
+    return overlong || outside ? 0 : length;
+}
+
+static void put_escaped(FILE *out, unsigned char c)
+{
+    static const char from[] = "\"\\\b\f\n\r\t";
+    static const char to[] = "\"\\bfnrt";
+    const char *found = c != 0 ? strchr(from, c) : NULL;
+    if (found != NULL) {
+        fprintf(out, "\\%c", to[found - from]);
+    } else {
+        fprintf(out, "\\u%04x", c);
+    }
+}
+
+static void put_string(FILE *out, const char *text, size_t bytes)
+{
+    fputc('"', out);
+    const unsigned char *at = (const unsigned char *)text;
+    const unsigned char *end = at + bytes;
+    while (at < end) {
+        size_t length = character_bytes(at, (size_t)(end - at));
+        if (length == 0) {
+            fputs("\\ufffd", out);
+            at++;
+        } else if (length == 1 && (*at < 0x20 || *at == '"' || *at == '\\' || *at == 0x7f)) {
+            put_escaped(out, *at++);
+        } else {
+            fwrite(at, 1, length, out);
+            at += length;
+        }
+    }
+    fputc('"', out);
+}
+
+static void put_key(struct json *json, const char *key)
+{
+    if (json->filled[json->depth]) {
+        fputc(',', json->out);
+    }
+    json->filled[json->depth] = true;
+    if (key != NULL) {
+        put_string(json->out, key, strlen(key));
+        fputc(':', json->out);
+    }
+}
+
+static void open_level(struct json *json, const char *key, char opener, char closer)
+{
+    put_key(json, key);
+    assert(json->depth + 1 < JSON_DEPTH_MAX);
+    json->depth++;
+    json->filled[json->depth] = false;
+    json->closer[json->depth] = closer;
+    fputc(opener, json->out);
+}
+
+void json_object(struct json *json, const char *key)
+{
+    open_level(json, key, '{', '}');
+}
+
+void json_array(struct json *json, const char *key)
+{
+    open_level(json, key, '[', ']');
+}
+
+void json_end(struct json *json)
+{
+    assert(json->depth > 0);
+    fputc(json->closer[json->depth], json->out);
+    json->depth--;
+}
+
+void json_text(struct json *json, const char *key, const char *text)
+{
+    json_bytes(json, key, text, strlen(text));
+}
+
+void json_bytes(struct json *json, const char *key, const char *text, size_t bytes)
+{
+    put_key(json, key);
+    put_string(json->out, text, bytes);
+}
+
+void json_number(struct json *json, const char *key, uint64_t number)
+{
+    put_key(json, key);
+    fprintf(json->out, "%" PRIu64, number);
+}
+
+void json_real(struct json *json, const char *key, double number, int digits)
+{
+    put_key(json, key);
+    if (isfinite(number)) {
+        fprintf(json->out, "%.*g", digits, number);
+    } else {
+        fputs("null", json->out); // JSON has no infinities
+    }
+}
+
+void json_bool(struct json *json, const char *key, bool value)
+{
+    put_key(json, key);
+    fputs(value ? "true" : "false", json->out);
+}
+
+void json_null(struct json *json, const char *key)
+{
+    put_key(json, key);
+    fputs("null", json->out);
+}
+
+void json_hex64(struct json *json, const char *key, uint64_t number)
+{
+    put_key(json, key);
+    fprintf(json->out, "\"%016" PRIx64 "\"", number);
+}
