@@ -17,6 +17,10 @@
 
 #define TOKENIZER_NO_TOKEN UINT32_MAX
 
+// Longest piece of text without a word break that is encoded: the memory of one call is at most
+// about 45 bytes a byte of its longest word.
+enum { TOKENIZER_WORD_BYTES_MAX = 8 << 20 };
+
 struct tokenizer;
 
 // A growing list of token ids; zeroed memory is the empty list.
@@ -24,6 +28,12 @@ struct token_list {
     uint32_t *tokens; // [count]
     size_t count;
     size_t capacity;
+};
+
+// Text that tokens stand for; `text` is to be freed.
+struct token_text {
+    char *text;
+    size_t bytes;
 };
 
 void token_list_finish(struct token_list *list); // frees; zeroed memory is fine
@@ -44,8 +54,9 @@ struct tokenizer_input {
     bool continues;     // text goes on after other tokens: no space prefix at its start
 };
 
-// Appends the tokens of `input` to `list`, which keeps what it held on failure. STATUS_REFUSED when
-// the text is longer than LIMIT_PROMPT_BYTES, STATUS_NO_MEMORY.
+// Appends the tokens of `input` to `list`, which keeps its length on failure. STATUS_REFUSED when
+// the text is longer than LIMIT_PROMPT_BYTES or a word of it than TOKENIZER_WORD_BYTES_MAX,
+// STATUS_NO_MEMORY.
 enum status tokenizer_encode(const struct tokenizer *tokenizer, const struct tokenizer_input *input,
                              struct token_list *list) KV_MUST_CHECK;
 
@@ -55,12 +66,12 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const struct tok
 const uint8_t *tokenizer_token_bytes(const struct tokenizer *tokenizer, uint32_t token,
                                      bool special, size_t *out_bytes);
 
-// Appends the text of tokens to *io_text (malloc'ed, NUL-ended, *io_bytes long; NULL and 0 at
-// first). As the field does, the space that encoding put in front of the first word (SentencePiece)
-// is dropped when the list starts with BOS or a word. STATUS_NO_MEMORY.
+// The text of `count` tokens, malloc'ed and NUL-ended (not counted in out_bytes), owned by the
+// caller. The space that encoding puts in front of the first word (SentencePiece) is dropped, so
+// that decoding what was encoded gives the same text. Ids out of range give nothing.
+// STATUS_NO_MEMORY.
 enum status tokenizer_decode(const struct tokenizer *tokenizer, const uint32_t *tokens,
-                             size_t count, bool special, char **out_text,
-                             size_t *out_bytes) KV_MUST_CHECK;
+                             size_t count, bool special, struct token_text *out_text) KV_MUST_CHECK;
 
 uint32_t tokenizer_vocab_count(const struct tokenizer *tokenizer);
 // The token whose name is exactly `text` (special ones too), or TOKENIZER_NO_TOKEN.
