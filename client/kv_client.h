@@ -73,5 +73,13 @@ enum status kv_client_session_delete(struct kv_client *client, const char *name,
 
 enum status kv_client_status(struct kv_client *client, struct kv_status *out_status,
                              struct reason *reason) KV_MUST_CHECK;
+// The whole reply, whose rows live until kv_reply_finish: `blocks`, `block` and `verify` of
+// kv_reply.
+enum status kv_client_blocks(struct kv_client *client, const struct kv_blocks_request *request,
+                             struct kv_reply *out_reply, struct reason *reason) KV_MUST_CHECK;
+enum status kv_client_block(struct kv_client *client, const struct kv_block_request *request,
+                            struct kv_reply *out_reply, struct reason *reason) KV_MUST_CHECK;
+enum status kv_client_verify(struct kv_client *client, const struct kv_verify_request *request,
+                             struct kv_reply *out_reply, struct reason *reason) KV_MUST_CHECK;
 
 #endif
