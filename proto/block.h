@@ -53,8 +53,8 @@ struct kv_group {
     enum kv_format format; // of closed blocks; open ones are always f16
 };
 
-// Written once per closed block. The checksum covers the payload, the digest, then this header with
-// `checksum` 0 (all BLOCK_HEADER_BYTES of it, so the tokens too). See proto/block_id.h.
+// Written once per closed block. The checksum covers the payload and this header with `checksum` 0
+// (all BLOCK_HEADER_BYTES of it, so the tokens too): block_checksum in proto/block_id.h.
 struct block_header {
     uint32_t magic;          // BLOCK_MAGIC
     uint16_t layout_version; // BLOCK_LAYOUT_VERSION

@@ -29,7 +29,8 @@ void block_id_chain(const struct block_id *root, const uint32_t *tokens, uint32_
 
 bool block_id_equal(const struct block_id *a, const struct block_id *b);
 
-// XXH3-64 over the payload (payload_bytes) followed by the header with its checksum field taken as 0.
+// XXH3-64 of the header with its checksum field taken as 0, seeded with the XXH3-64 of the payload
+// (payload_bytes), so that both are covered and neither is copied.
 uint64_t block_checksum(const struct block_header *header, const void *payload);
 
 // Checks what a header from disk, arena or wire says of itself: magic, versions, ranges, sizes
