@@ -69,6 +69,13 @@ enum status kv_client_session_list(struct kv_client *client, const void *salt, u
 enum status kv_client_session_delete(struct kv_client *client, const char *name, const void *salt,
                                      uint32_t salt_bytes, struct reason *reason) KV_MUST_CHECK;
 
+// Copies out of a decoded reply, for the caller to free(): a checkpoint with all it points to in
+// one allocation (NULL: no memory), the rows of a list (NULL when there are none).
+struct kv_checkpoint *kv_checkpoint_copy(const struct kv_checkpoint *from);
+enum status kv_session_list_copy(const struct kv_session_list *list,
+                                 struct kv_session_info **out_sessions,
+                                 uint32_t *out_count) KV_MUST_CHECK;
+
 // ---- inspection
 
 enum status kv_client_status(struct kv_client *client, struct kv_status *out_status,
