@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation is one call(): encode, send, wait, decode, compare the epoch. A client has no
-// lock: the endpoint lets calls overlap, and all that changes after open is one flag.
+// Every operation is one kv_client_call: encode, send, wait, decode, compare the epoch. A client
+// has no lock: the endpoint lets calls overlap, and all that changes after open is one flag.
 #include "client/kv_client.h"
 
 #include "proto/endpoint_client.h"
@@ -71,20 +71,29 @@ static enum status check_reply(struct kv_client *client, struct kv_reply *reply,
     return reply->status;
 }
 
-// One operation. The caller finishes out_reply after STATUS_OK only.
-static enum status call(struct kv_client *client, struct kv_request *request, uint32_t timeout_ms,
-                        struct kv_reply *out_reply, struct reason *reason)
+// Operations that wait for the disk get the long deadline.
+static uint32_t timeout_of(const struct kv_client *client, const struct kv_request *request)
 {
-    request->epoch = client->hello.epoch;
+    bool is_long = request->op == KV_OP_VERIFY ||
+                   (request->op == KV_OP_CHECKPOINT && request->checkpoint.sync);
+    return is_long ? KV_CLIENT_SAVE_TIMEOUT_MS : client->timeout_ms;
+}
+
+enum status kv_client_call(struct kv_client *client, const struct kv_request *request,
+                           struct kv_reply *out_reply, struct reason *reason)
+{
+    struct kv_request message = *request;
+    message.epoch = client->hello.epoch;
     void *data = NULL;
     size_t bytes = 0;
-    enum status status = kv_request_encode(request, &data, &bytes);
+    enum status status = kv_request_encode(&message, &data, &bytes);
     if (status != STATUS_OK) {
         return reason_set(reason, status, "", "kvstored: request %s could not be encoded",
                           kv_op_name(request->op));
     }
     struct kv_reply reply = {0};
-    status = exchange(client, request->op, data, bytes, timeout_ms, &reply, reason);
+    status =
+        exchange(client, request->op, data, bytes, timeout_of(client, request), &reply, reason);
     free(data);
     if (status != STATUS_OK) {
         return status;
@@ -99,11 +108,11 @@ static enum status call(struct kv_client *client, struct kv_request *request, ui
 }
 
 // An operation whose answer is nothing but a status.
-static enum status call_plain(struct kv_client *client, struct kv_request *request,
+static enum status call_plain(struct kv_client *client, const struct kv_request *request,
                               struct reason *reason)
 {
     struct kv_reply reply;
-    enum status status = call(client, request, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, request, &reply, reason);
     if (status == STATUS_OK) {
         kv_reply_finish(&reply);
     }
@@ -124,7 +133,7 @@ static enum status say_hello(struct kv_client *client, const struct kv_client_op
         request.hello.name_space = *options->name_space;
     }
     struct kv_reply reply;
-    enum status status = call(client, &request, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &request, &reply, reason);
     if (status != STATUS_OK) {
         return status;
     }
@@ -187,7 +196,7 @@ enum status kv_client_lease(struct kv_client *client, const struct kv_lease_requ
 {
     struct kv_request message = {.op = KV_OP_LEASE, .lease = *request};
     struct kv_reply reply;
-    enum status status = call(client, &message, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &message, &reply, reason);
     if (status != STATUS_OK) {
         return status;
     }
@@ -216,9 +225,8 @@ enum status kv_client_checkpoint(struct kv_client *client, const struct kv_check
                                  struct kv_checkpoint_reply *out_reply, struct reason *reason)
 {
     struct kv_request message = {.op = KV_OP_CHECKPOINT, .checkpoint = *checkpoint};
-    uint32_t timeout_ms = checkpoint->sync ? KV_CLIENT_SAVE_TIMEOUT_MS : client->timeout_ms;
     struct kv_reply reply;
-    enum status status = call(client, &message, timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &message, &reply, reason);
     if (status == STATUS_OK) {
         *out_reply = reply.checkpoint;
         kv_reply_finish(&reply);
@@ -257,7 +265,7 @@ enum status kv_client_session_get(struct kv_client *client, const char *name, co
     struct kv_request message = {.op = KV_OP_SESSION_GET,
                                  .session = {.name = name, .salt = salt, .salt_bytes = salt_bytes}};
     struct kv_reply reply;
-    enum status status = call(client, &message, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &message, &reply, reason);
     if (status != STATUS_OK) {
         return status;
     }
@@ -293,7 +301,7 @@ enum status kv_client_session_list(struct kv_client *client, const void *salt, u
     struct kv_request message = {.op = KV_OP_SESSION_LIST,
                                  .session = {.salt = salt, .salt_bytes = salt_bytes}};
     struct kv_reply reply;
-    enum status status = call(client, &message, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &message, &reply, reason);
     if (status != STATUS_OK) {
         return status;
     }
@@ -317,7 +325,7 @@ enum status kv_client_status(struct kv_client *client, struct kv_status *out_sta
 {
     struct kv_request message = {.op = KV_OP_STATUS};
     struct kv_reply reply;
-    enum status status = call(client, &message, client->timeout_ms, &reply, reason);
+    enum status status = kv_client_call(client, &message, &reply, reason);
     if (status == STATUS_OK) {
         *out_status = reply.state;
         kv_reply_finish(&reply);
@@ -329,19 +337,19 @@ enum status kv_client_blocks(struct kv_client *client, const struct kv_blocks_re
                              struct kv_reply *out_reply, struct reason *reason)
 {
     struct kv_request message = {.op = KV_OP_BLOCKS, .blocks = *request};
-    return call(client, &message, client->timeout_ms, out_reply, reason);
+    return kv_client_call(client, &message, out_reply, reason);
 }
 
 enum status kv_client_block(struct kv_client *client, const struct kv_block_request *request,
                             struct kv_reply *out_reply, struct reason *reason)
 {
     struct kv_request message = {.op = KV_OP_BLOCK, .block = *request};
-    return call(client, &message, client->timeout_ms, out_reply, reason);
+    return kv_client_call(client, &message, out_reply, reason);
 }
 
 enum status kv_client_verify(struct kv_client *client, const struct kv_verify_request *request,
                              struct kv_reply *out_reply, struct reason *reason)
 {
     struct kv_request message = {.op = KV_OP_VERIFY, .verify = *request};
-    return call(client, &message, KV_CLIENT_SAVE_TIMEOUT_MS, out_reply, reason);
+    return kv_client_call(client, &message, out_reply, reason);
 }

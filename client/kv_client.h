@@ -43,6 +43,12 @@ void kv_client_close(struct kv_client *client);
 const struct kv_hello_reply *kv_client_hello(const struct kv_client *client);
 bool kv_client_alive(const struct kv_client *client);
 
+// Any operation; the calls below are this one with the request filled in. The epoch is set here.
+// The timeout is that of ordinary calls, or the long one. After STATUS_OK the caller finishes
+// *out_reply (kv_reply_finish).
+enum status kv_client_call(struct kv_client *client, const struct kv_request *request,
+                           struct kv_reply *out_reply, struct reason *reason) KV_MUST_CHECK;
+
 // ---- leases (with a namespace only)
 
 enum status kv_client_lease(struct kv_client *client, const struct kv_lease_request *request,
