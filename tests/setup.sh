@@ -101,11 +101,11 @@ make_venv() {
         say "making a Python environment in build/venv"
         quietly build/venv.log "python3 -m venv failed" "install python3-venv" python3 -m venv build/venv
     fi
-    [ $# -eq 0 ] || build/venv/bin/python3 -c "import ${*// /,}" 2>/dev/null || {
-        say "installing Python packages: $*"
-        quietly build/venv.log "pip could not install $*" "check the network" \
-            build/venv/bin/pip install --quiet --disable-pip-version-check "$@"
-    }
+    [ $# -gt 0 ] || return 0
+    build/venv/bin/python3 -c "import $(IFS=,; echo "$*")" 2>/dev/null && return
+    say "installing Python packages: $*"
+    quietly build/venv.log "pip could not install $*" "check the network" \
+        build/venv/bin/pip install --quiet --disable-pip-version-check "$@"
 }
 
 model_name=SmolLM2-135M-Instruct.Q4_1.gguf
