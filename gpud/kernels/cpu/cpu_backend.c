@@ -3,27 +3,43 @@
 
 #include "gpud/kernels/cpu/cpu_kernels.h"
 
-static const struct kernels_backend BACKEND_C = {
-    .set = KERNEL_SET_C,
-    .quantize = quantize_c,
-    .matmul = {[MATRIX_KIND_F32] = matmul_f32_c,
-               [MATRIX_KIND_F16] = matmul_f16_c,
-               [MATRIX_KIND_BF16] = matmul_bf16_c,
-               [MATRIX_KIND_Q8_0] = matmul_q8_0_c,
-               [MATRIX_KIND_Q4_0] = matmul_q4_0_c,
-               [MATRIX_KIND_Q4_1] = matmul_q4_1_c},
-    .rms_norm = rms_norm_c,
-    .rope = rope_c,
-    .silu_mul = silu_mul_c,
-    .add = add_c,
-    .narrow = narrow_c,
-    .widen = widen_c,
-    .attend = attend_c,
-    .merge = merge_c,
-    .finish = finish_c,
-};
+// The table of a set whose files implement every entry.
+#define CPU_BACKEND(id, name)                                                                      \
+    {                                                                                              \
+        .set = id, .quantize = quantize_##name,                                                    \
+        .matmul =                                                                                  \
+            {[MATRIX_KIND_F32] = matmul_f32_##name,   [MATRIX_KIND_F16] = matmul_f16_##name,       \
+             [MATRIX_KIND_BF16] = matmul_bf16_##name, [MATRIX_KIND_Q8_0] = matmul_q8_0_##name,     \
+             [MATRIX_KIND_Q4_0] = matmul_q4_0_##name, [MATRIX_KIND_Q4_1] = matmul_q4_1_##name},    \
+        .rms_norm = rms_norm_##name, .rope = rope_##name, .silu_mul = silu_mul_##name,             \
+        .add = add_##name, .narrow = narrow_##name, .widen = widen_##name,                         \
+        .attend = attend_##name, .merge = merge_##name, .finish = finish_##name,                   \
+    }
+
+static const struct kernels_backend BACKEND_C = CPU_BACKEND(KERNEL_SET_C, c);
+
+#if defined(__x86_64__)
+static const struct kernels_backend BACKEND_AVX512 = CPU_BACKEND(KERNEL_SET_AVX512, avx512);
+
+static bool cpu_has_avx512(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
 
 const struct kernels_backend *kernels_backend_find(enum kernel_set set)
 {
-    return set == KERNEL_SET_C ? &BACKEND_C : NULL;
+    switch (set) {
+    case KERNEL_SET_C:
+        return &BACKEND_C;
+#if defined(__x86_64__)
+    case KERNEL_SET_AVX512:
+        return cpu_has_avx512() ? &BACKEND_AVX512 : NULL;
+#endif
+    default:
+        return NULL;
+    }
 }
