@@ -3,9 +3,9 @@
 // Talks to kvstored (client/kv_client) or, when that is absent, to a private store core in this
 // process with the same semantics but no disk; attaches to kvstored for new leases when it appears.
 // Threads: lease, release, session and checkpoint calls come from the worker and may block up to
-// their deadline; slot accessors and cold_store_publish come from the engine and never block. Publishing runs
-// on the `mover` thread between two bounded queues.
-// Never: touches device memory, decides what is hot.
+// their deadline; slot accessors and cold_store_publish come from the engine and never block.
+// Publishing runs on the `mover` thread between two bounded queues. Never: touches device memory,
+// decides what is hot.
 #ifndef KVTIER_GPUD_COLD_STORE_H
 #define KVTIER_GPUD_COLD_STORE_H
 
@@ -23,7 +23,8 @@ struct cold_store_options {
     const char *store_url; // of kvstored; NULL or "" = private only
     const struct kv_namespace *name_space;
     uint64_t private_payload_bytes_max; // budget of the private arena
-    uint64_t payload_bytes_min;         // one whole context; a kvstored with less is refused with the numbers
+    uint64_t
+        payload_bytes_min; // one whole context; a kvstored with less is refused with the numbers
 };
 
 // A lease as the engine uses it.
@@ -36,8 +37,9 @@ struct cold_lease {
 enum cold_slot_state { COLD_SLOT_LOADING, COLD_SLOT_READY, COLD_SLOT_FILLING };
 
 // Does not fail when kvstored is absent; `out_attached` says whether it answered.
-enum status cold_store_create(const struct cold_store_options *options, struct cold_store **out_store,
-                              bool *out_attached, struct reason *reason) KV_MUST_CHECK;
+enum status cold_store_create(const struct cold_store_options *options,
+                              struct cold_store **out_store, bool *out_attached,
+                              struct reason *reason) KV_MUST_CHECK;
 void cold_store_destroy(struct cold_store *store);
 
 bool cold_store_attached(const struct cold_store *store); // to kvstored, as of the last call

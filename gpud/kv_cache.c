@@ -16,7 +16,7 @@
 #include "gpud/block_table.h"
 #include "gpud/hot_pool.h"
 #include "proto/block_id.h"
-#include "proto/os/os.h"
+#include "proto/os/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
