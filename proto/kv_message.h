@@ -3,13 +3,15 @@
 // operation, and their encoding as msgpack maps (docs/PROTOCOL.md). The same structs are the calls
 // of the store core (kvstored/store.h), which gpud also runs in-process when kvstored is absent.
 // Decoders check every type, length and range once, here; what they accept is safe to use. What
-// decoded pointers point to belongs to the kv_request or kv_reply and lives until its finish.
+// decoded pointers point to belongs to the kv_request or kv_reply and lives until its finish, which
+// frees each of them.
 // Unknown fields are ignored. Pure functions, any thread.
 #ifndef KVTIER_PROTO_KV_MESSAGE_H
 #define KVTIER_PROTO_KV_MESSAGE_H
 
 #include "proto/block.h"
 #include "proto/limits.h"
+#include "proto/session_name.h"
 #include "proto/status.h"
 
 #include <stdbool.h>
@@ -126,7 +128,7 @@ struct kv_publish_request {
 // checkpoint: names a session and its tokens; the record replaces an earlier one of that name.
 // `sync`: answer only when the record and every closed block of the chain are durable (`save`).
 struct kv_checkpoint {
-    const char *name; // 1..LIMIT_SESSION_NAME_BYTES, see session_name_check
+    const char *name; // 1..LIMIT_SESSION_NAME_BYTES, see session_name.h
     const uint32_t *tokens;
     uint32_t token_count;
     const void *salt;
@@ -293,7 +295,6 @@ struct kv_request {
         struct kv_block_request block;
         struct kv_verify_request verify;
     };
-    void *storage; // of decoded arrays and strings
 };
 
 // The answer to a request of `op`. The union holds something only when status is STATUS_OK.
@@ -313,7 +314,6 @@ struct kv_reply {
         struct kv_block_reply block;
         struct kv_verify_reply verify;
     };
-    void *storage;
 };
 
 // The message as bytes; *out_data is the caller's to free(). STATUS_NO_MEMORY; STATUS_INVALID when
@@ -333,15 +333,12 @@ enum status kv_reply_decode(const void *data, size_t bytes, enum kv_op op, struc
                             struct reason *reason) KV_MUST_CHECK;
 
 void kv_request_finish(struct kv_request *request);
-// Frees what kv_reply_decode took. Move a lease out by zeroing `reply->lease`.
+// Frees every pointer of the reply, decoded or taken with malloc by whoever filled it in. Move a
+// lease out by zeroing `reply->lease`.
 void kv_reply_finish(struct kv_reply *reply);
 
 // Stable lower-case name of an op ("session_get").
 const char *kv_op_name(enum kv_op op);
-
-// STATUS_INVALID with the reason unless `name` (a C string) is 1..128 bytes of UTF-8 without '/',
-// '\\', "..", control characters or a Windows device name.
-enum status session_name_check(const char *name, struct reason *reason) KV_MUST_CHECK;
 
 void kv_lease_finish(struct kv_lease *lease); // frees slots; zeroed memory is fine
 
