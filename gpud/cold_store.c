@@ -1,46 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which arena serves (kvstored's when it answers, else a private one), and the mover, a thread that
-// publishes closed blocks so that the engine never waits for a peer.
+// Which arena serves: kvstored's when it answers, else a private one.
 //  - A lease holds a reference to its arena: when kvstored goes away, or appears, running requests
-//  finish in
-//    the arena they began in, whose mapping stays.
+//    finish in the arena they began in, whose mapping stays.
 //  - Blocks closed in a private arena are not copied to kvstored when it appears; sessions named
-//  meanwhile
-//    are (they are recomputed there when used).
-//  - What the engine queues leaves in order, so a release or checkpoint that follows sees it
-//  published.
+//    meanwhile are (their KV is computed again there when they are used).
+//  - A release or checkpoint first waits for the mover, so that it sees every block closed before.
 #include "gpud/cold_store.h"
 
 #include "client/kv_client.h"
 #include "gpud/cold_arena.h"
+#include "gpud/mover.h"
 #include "proto/block_id.h"
 #include "proto/os/clock.h"
-#include "proto/os/queue.h"
 #include "proto/os/thread.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    // Blocks waiting for the mover. At 1,000 tokens a second 30 blocks close a second, and a peer
-    // that
-    // hangs is given up after KV_CLIENT_TIMEOUT_MS, so this is never full; if it were, the block
-    // would
-    // stay unpublished: a later miss, counted.
-    QUEUE_CAPACITY = 1 << 15,
-    PUBLISH_BATCH = 512,    // blocks of one message
-    RETRY_ATTACH_MS = 1000, // an absent kvstored is not asked more often
-};
-
-// One thing for the mover: a block to publish, or (arena NULL) a mark whose passing is waited for.
-struct move {
-    struct cold_arena *arena;
-    uint64_t lease_id;
-    uint32_t block_index;
-    bool *passed; // of a mark: set under `mutex` when everything before it is done
-};
+enum { RETRY_ATTACH_MS = 1000 }; // an absent kvstored is not asked more often
 
 struct cold_store {
     char *store_url; // "" = private only
@@ -48,15 +26,11 @@ struct cold_store {
     uint64_t private_payload_bytes_max;
     uint64_t payload_bytes_min;
 
-    struct os_queue queue; // of struct move: engine and worker -> mover
-    struct os_thread *mover;
-    atomic_uint_fast64_t unpublished_count; // relaxed: a counter for people
-
+    struct mover *mover;
     uint64_t attach_again_ms; // os_clock_ms() of the next attempt; worker thread only
     // Guards what follows and the references of arenas, and is never held over a call to an arena.
     // First in rank.
     struct os_mutex mutex;
-    struct os_condition mark_passed;
     struct cold_arena *attached;      // kvstored's, or NULL
     struct cold_arena *private_arena; // or NULL; never both
 };
@@ -86,84 +60,6 @@ static struct cold_arena *hold_current(struct cold_store *store)
     }
     os_mutex_unlock(&store->mutex);
     return arena;
-}
-
-// ---- the mover
-
-static void publish_blocks(struct cold_store *store, const struct move *first,
-                           const uint32_t *block_indexes, uint32_t count)
-{
-    struct kv_request request = {.op = KV_OP_PUBLISH};
-    request.publish = (struct kv_publish_request){
-        .lease_id = first->lease_id, .block_indexes = block_indexes, .block_count = count};
-    struct kv_reply reply;
-    if (cold_arena_alive(first->arena) &&
-        cold_arena_call(first->arena, &request, &reply, NULL) == STATUS_OK) {
-        kv_reply_finish(&reply);
-        return;
-    }
-    // A block that is not published is a later miss, nothing else.
-    atomic_fetch_add_explicit(&store->unpublished_count, count, memory_order_relaxed);
-}
-
-static void pass_mark(struct cold_store *store, bool *passed)
-{
-    os_mutex_lock(&store->mutex);
-    *passed = true;
-    os_condition_broadcast(&store->mark_passed);
-    os_mutex_unlock(&store->mutex);
-}
-
-// Gathers what follows for the same lease into one message; returns whether *next holds a move that
-// does not belong to it.
-static bool move_batch(struct cold_store *store, const struct move *first, struct move *next)
-{
-    uint32_t block_indexes[PUBLISH_BATCH] = {first->block_index};
-    uint32_t count = 1;
-    bool other = false;
-    while (count < PUBLISH_BATCH && os_queue_pop(&store->queue, next, 0) == STATUS_OK) {
-        other = next->arena != first->arena || next->lease_id != first->lease_id;
-        if (other) {
-            break;
-        }
-        block_indexes[count++] = next->block_index;
-    }
-    publish_blocks(store, first, block_indexes, count);
-    return other;
-}
-
-static void mover_main(void *argument)
-{
-    struct cold_store *store = argument;
-    struct move move;
-    bool have = false;
-    while (have || os_queue_pop(&store->queue, &move, OS_WAIT_FOREVER) == STATUS_OK) {
-        have = false;
-        if (move.arena == NULL) {
-            pass_mark(store, move.passed);
-        } else {
-            struct move next;
-            have = move_batch(store, &move, &next);
-            if (have) {
-                move = next;
-            }
-        }
-    }
-}
-
-// Waits until everything queued so far is published.
-static void flush_moves(struct cold_store *store)
-{
-    bool passed = false;
-    const struct move mark = {.passed = &passed};
-    if (os_queue_push(&store->queue, &mark) != STATUS_OK) {
-        return; // closed: the store is being destroyed
-    }
-    os_mutex_lock(&store->mutex);
-    while (!passed) {
-        os_condition_wait(&store->mark_passed, &store->mutex, OS_DEADLINE_NEVER);
-    }
-    os_mutex_unlock(&store->mutex);
 }
 
 // ---- attaching
@@ -283,10 +179,7 @@ static bool attach_error_is_final(enum status status)
 
 static enum status store_start(struct cold_store *store, struct reason *reason)
 {
-    enum status status = os_queue_init(&store->queue, sizeof(struct move), QUEUE_CAPACITY);
-    if (status == STATUS_OK) {
-        status = os_thread_start("mover", mover_main, store, &store->mover);
-    }
+    enum status status = mover_start(&store->mover);
     if (status != STATUS_OK) {
         return reason_set(reason, status, "", "cold store: its thread could not be started");
     }
@@ -306,7 +199,6 @@ enum status cold_store_create(const struct cold_store_options *options,
         return reason_set(reason, STATUS_NO_MEMORY, "", "cold store: out of memory");
     }
     os_mutex_init(&store->mutex);
-    os_condition_init(&store->mark_passed);
     store->name_space = options->name_space;
     store->private_payload_bytes_max = options->private_payload_bytes_max;
     store->payload_bytes_min = options->payload_bytes_min;
@@ -328,13 +220,8 @@ void cold_store_destroy(struct cold_store *store)
     if (store == NULL) {
         return;
     }
-    if (store->mover != NULL) {
-        os_queue_close(&store->queue);
-        os_thread_join(store->mover);
-    }
+    mover_stop(store->mover);
     use_arenas(store, NULL, NULL);
-    os_queue_finish(&store->queue);
-    os_condition_finish(&store->mark_passed);
     os_mutex_finish(&store->mutex);
     free(store->store_url);
     free(store);
@@ -448,7 +335,7 @@ void cold_store_release(struct cold_store *store, struct cold_lease *lease)
     if (lease->arena == NULL) {
         return;
     }
-    flush_moves(store);
+    mover_flush(store->mover);
     release_lease(lease->arena, lease->lease.lease_id);
     drop_arena(store, lease->arena);
     kv_lease_finish(&lease->lease);
@@ -493,12 +380,17 @@ enum cold_slot_state cold_lease_state(const struct cold_lease *lease, uint32_t b
 void cold_store_publish(struct cold_store *store, struct cold_lease *lease, uint32_t block_index)
 {
     const struct kv_slot_ref *ref = slot_at(lease, block_index);
-    const struct move move = {
-        .arena = lease->arena, .lease_id = lease->lease.lease_id, .block_index = block_index};
-    if (!arena_slot_publish(cold_arena_word(lease->arena, ref->slot_index), ref->generation) ||
-        os_queue_try_push(&store->queue, &move) != STATUS_OK) {
-        atomic_fetch_add_explicit(&store->unpublished_count, 1, memory_order_relaxed);
+    // False when the slot is lent no more (kvstored ended the lease): then there is nothing to
+    // name.
+    if (!arena_slot_publish(cold_arena_word(lease->arena, ref->slot_index), ref->generation)) {
+        return;
     }
+    mover_publish(store->mover, lease->arena, lease->lease.lease_id, block_index);
+}
+
+uint64_t cold_store_unpublished_count(const struct cold_store *store)
+{
+    return mover_failed_count(store->mover);
 }
 
 // ---- sessions
@@ -523,7 +415,7 @@ enum status cold_store_checkpoint(struct cold_store *store, const struct kv_chec
         return reason_set(reason, STATUS_UNREACHABLE, "start kvstored",
                           "session %s: kvstored is not running", checkpoint->name);
     }
-    flush_moves(store);
+    mover_flush(store->mover);
     const struct kv_request request = {.op = KV_OP_CHECKPOINT, .checkpoint = *checkpoint};
     struct kv_reply reply;
     enum status status = store_ask(store, &request, &reply, reason);

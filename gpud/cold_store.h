@@ -4,7 +4,7 @@
 // process with the same semantics but no disk; attaches to kvstored for new leases when it appears.
 // Threads: lease, release, session and checkpoint calls come from the worker and may block up to
 // their deadline; slot accessors and cold_store_publish come from the engine and never block.
-// Publishing runs on the `mover` thread between two bounded queues. Never: touches device memory,
+// Publishing runs on the mover's thread (mover.h). Never: touches device memory,
 // decides what is hot.
 #ifndef KVTIER_GPUD_COLD_STORE_H
 #define KVTIER_GPUD_COLD_STORE_H
@@ -59,6 +59,9 @@ enum cold_slot_state cold_lease_state(const struct cold_lease *lease, uint32_t b
 // Marks a FILLING block whose payload and header are complete READY and queues it for publishing.
 void cold_store_publish(struct cold_store *store, struct cold_lease *lease, uint32_t block_index);
 
+// Blocks that could not be published: later misses, nothing else. Any thread.
+uint64_t cold_store_unpublished_count(const struct cold_store *store);
+
 // Sessions (the private store keeps them in memory; `sync` there answers STATUS_UNREACHABLE
 // "kvstored is not running").
 enum status cold_store_checkpoint(struct cold_store *store, const struct kv_checkpoint *checkpoint,
@@ -74,7 +77,8 @@ enum status cold_store_session_list(struct cold_store *store, const void *salt, 
 enum status cold_store_session_delete(struct cold_store *store, const char *name, const void *salt,
                                       uint32_t salt_bytes, struct reason *reason) KV_MUST_CHECK;
 
-// Levels for `gpuctl status`; STATUS_UNREACHABLE when kvstored does not answer.
+// Levels for `gpuctl status`: of kvstored when attached, else of the private arena.
+// STATUS_UNREACHABLE, STATUS_TIMEOUT when kvstored does not answer. Any thread.
 enum status cold_store_status(struct cold_store *store, struct kv_status *out_status,
                               struct reason *reason) KV_MUST_CHECK;
 
