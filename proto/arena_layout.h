@@ -69,7 +69,7 @@ struct arena_client {
 };
 
 struct arena_header {
-    uint64_t magic; // ARENA_MAGIC, written last
+    _Atomic uint64_t magic; // ARENA_MAGIC, written last
     uint32_t layout_version;
     uint32_t header_bytes;  // sizeof(struct arena_header)
     _Atomic uint64_t epoch; // random, of the kvstored that owns it now

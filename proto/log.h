@@ -22,7 +22,7 @@ bool log_level_parse(const char *text, enum log_level *out_level);
 void log_event(enum log_level level, const char *event, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-// A failed call: status=NAME why="text; hint", after the fields of `format`.
+// A failed call: status=NAME why="text; hint".
 void log_failure(enum log_level level, const char *event, enum status status,
                  const struct reason *reason);
 
