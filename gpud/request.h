@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request of an app on its way through gpud: ipc fills it in, the worker (session) tokenizes,
 // leases and later finishes it, the engine runs it. Exactly one of them owns it at a time; ownership
-// moves with the queues. Only `cancelled` is written by another thread (ipc) meanwhile.
+// moves with the queues. ipc cancels through the reply, which outlives the request.
 #ifndef KVTIER_GPUD_REQUEST_H
 #define KVTIER_GPUD_REQUEST_H
 
 #include "gpud/cold_store.h"
+#include "gpud/reply.h"
 #include "gpud/sampler.h"
 #include "proto/limits.h"
 #include "proto/status.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-struct reply;
 
 enum request_kind {
     REQUEST_KIND_GENERATE,
@@ -60,9 +58,8 @@ struct request {
     uint8_t salt[LIMIT_SALT_BYTES]; // identity bytes of the peer: its uid
     uint32_t salt_bytes;
     struct request_input input;
-    atomic_bool cancelled; // set by ipc when the connection ends; read by engine and worker
-    struct reply *reply;   // events back to ipc; lives until ipc drops it
-    uint64_t accepted_ns;  // monotonic: start of time to first token
+    struct reply *reply;  // the request's reference: events back to ipc
+    uint64_t accepted_ns; // os_clock_ns(): start of time to first token
 
     // ---- the run, filled in by the worker, used by the engine
     uint32_t *tokens;        // [token_capacity] context, then what is generated
@@ -72,12 +69,20 @@ struct request {
     uint32_t max_tokens;
     struct block_id root;
     struct cold_lease lease;
-    enum status status;      // how it ended
+    struct request *next; // in the list of whoever owns it
+
+    // ---- how it went, filled in by the engine
+    enum status status; // STATUS_OK: ended as finish_reason says
     struct reason reason;
-    struct request *next;    // in the list of whoever owns it
+    enum finish_reason finish_reason;
+    uint64_t first_step_ns;  // os_clock_ns(); 0: none
+    uint64_t first_token_ns; // the same
+    uint64_t last_token_ns;
 };
 
-// A zeroed request, and its end: frees the input, tokens and itself (not the lease: released before).
+// A request with the defaults of INTERFACE and all else zero, NULL without memory; and its end: frees
+// the input, tokens and itself, and gives up its reference to the reply (the lease was released
+// before). `role`, `content`, `stop` and every other string of the input are freed one by one.
 struct request *request_create(enum request_kind kind);
 void request_destroy(struct request *request);
 
