@@ -43,11 +43,11 @@ class Instance:
     def __init__(self, bin_dir, data_dir=None):
         """bin_dir: a build folder (build/release). data_dir: made when it is not there, and kept; None: a
         scratch one that close() removes."""
-        self.bin_dir = pathlib.Path(bin_dir)
+        self.bin_dir = pathlib.Path(bin_dir).resolve()
         # Short, because a socket's path holds 107 bytes.
         self.runtime_dir = pathlib.Path(tempfile.mkdtemp(prefix="kvt-", dir="/tmp"))
         self.own_data = data_dir is None
-        self.data_dir = pathlib.Path(data_dir or tempfile.mkdtemp(prefix="kvtier-data-"))
+        self.data_dir = pathlib.Path(data_dir or tempfile.mkdtemp(prefix="kvtier-data-")).resolve()
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self.config_dir = self.runtime_dir / "config"
         self.config_dir.mkdir()
