@@ -29,8 +29,8 @@ static const char *const END_NAMES[] = {
     "<|end_of_text|>",
     "<end_of_utterance>",
     "<eos>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    ("<\xef\xbd\x9c" // apart, or "c" and "e" would be digits of one escape
+     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"),
 };
 
 static enum status no_memory(const struct gguf *gguf, struct reason *reason)
