@@ -122,9 +122,9 @@ struct reply_event {
 
 // ---- ipc
 
-// `wake(context, tag)` is called by the putting thread when events wait and the last reply_pop found
-// none; it must be cheap and thread-safe, and `context` must outlive the engine and the worker.
-// STATUS_NO_MEMORY.
+// `wake(context, tag)` is called by the putting thread when events wait and the last reply_pop
+// found none; it must be cheap and thread-safe, and `context` must outlive the engine and the
+// worker. STATUS_NO_MEMORY.
 enum status reply_create(void (*wake)(void *context, uint64_t tag), void *context, uint64_t tag,
                          struct reply **out_reply) KV_MUST_CHECK;
 // The next event, in order; false when none waits now. After DONE or ERROR there is none.
@@ -143,8 +143,7 @@ struct reply_capacity {
     size_t text_bytes;   // of all tokens held
     uint32_t top_count;  // of a score row
 };
-enum status reply_reserve(struct reply *reply,
-                          const struct reply_capacity *capacity) KV_MUST_CHECK;
+enum status reply_reserve(struct reply *reply, const struct reply_capacity *capacity) KV_MUST_CHECK;
 bool reply_cancelled(const struct reply *reply);
 uint32_t reply_room(struct reply *reply); // TOKEN or SCORE items that can be put now
 

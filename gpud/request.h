@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request of an app on its way through gpud: ipc fills it in, the worker (session) tokenizes,
-// leases and later finishes it, the engine runs it. Exactly one of them owns it at a time; ownership
-// moves with the queues. ipc cancels through the reply, which outlives the request.
+// leases and later finishes it, the engine runs it. Exactly one of them owns it at a time;
+// ownership moves with the queues. ipc cancels through the reply, which outlives the request.
 #ifndef KVTIER_GPUD_REQUEST_H
 #define KVTIER_GPUD_REQUEST_H
 
@@ -16,7 +16,7 @@
 
 enum request_kind {
     REQUEST_KIND_GENERATE,
-    REQUEST_KIND_SCORE,          // logits of every position of the prompt from score_from on
+    REQUEST_KIND_SCORE, // logits of every position of the prompt from score_from on
     REQUEST_KIND_SESSION_LIST,
     REQUEST_KIND_SESSION_SHOW,
     REQUEST_KIND_SESSION_SAVE,
@@ -39,8 +39,9 @@ struct request_input {
     struct request_message *messages; // --chat turns, instead of prompt
     uint32_t message_count;
     bool parse_special;
-    bool add_special; // TOKENIZE; generate always adds what the model wants at the start of a session
-    char *session; // name, or NULL
+    bool add_special; // TOKENIZE; generate always adds what the model wants at the start of a
+                      // session
+    char *session;    // name, or NULL
     char *stop[LIMIT_STOP_STRINGS];
     uint32_t stop_count;
     int64_t max_tokens; // -1 = all that is left
@@ -62,7 +63,7 @@ struct request {
     uint64_t accepted_ns; // os_clock_ns(): start of time to first token
 
     // ---- the run, filled in by the worker, used by the engine
-    uint32_t *tokens;        // [token_capacity] context, then what is generated
+    uint32_t *tokens; // [token_capacity] context, then what is generated
     uint32_t token_count;
     uint32_t prompt_count;   // token_count before generation
     uint32_t token_capacity; // prompt + max_tokens
@@ -80,9 +81,10 @@ struct request {
     uint64_t last_token_ns;
 };
 
-// A request with the defaults of INTERFACE and all else zero, NULL without memory; and its end: frees
-// the input, tokens and itself, and gives up its reference to the reply (the lease was released
-// before). `role`, `content`, `stop` and every other string of the input are freed one by one.
+// A request with the defaults of INTERFACE and all else zero, NULL without memory; and its end:
+// frees the input, tokens and itself, and gives up its reference to the reply (the lease was
+// released before). `role`, `content`, `stop` and every other string of the input are freed one by
+// one.
 struct request *request_create(enum request_kind kind);
 void request_destroy(struct request *request);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choosing the next token from logits. llama-server's options, defaults and order: penalties, top_k,
-// top_p, min_p, temperature. Random numbers are counter-based, a pure function of (seed, position),
-// so a resumed session, another batch or a speculated token draws what the uninterrupted run draws.
-// Owns a workspace of one vocabulary, taken at creation; a pick allocates nothing. One owner thread.
-// Never: knows text, sessions or where logits come from.
+// Choosing the next token from logits. llama-server's options, defaults and order: penalties,
+// top_k, top_p, min_p, temperature. Random numbers are counter-based, a pure function of (seed,
+// position), so a resumed session, another batch or a speculated token draws what the uninterrupted
+// run draws. Owns a workspace of one vocabulary, taken at creation; a pick allocates nothing. One
+// owner thread. Never: knows text, sessions or where logits come from.
 #ifndef KVTIER_GPUD_SAMPLER_H
 #define KVTIER_GPUD_SAMPLER_H
 

@@ -17,12 +17,12 @@ struct stats {
     atomic_uint_fast64_t cached_tokens;   // of prompts, found in a tier
     atomic_uint_fast64_t decode_tokens;   // generated
     atomic_uint_fast64_t step_count;
-    atomic_uint_fast64_t step_ns;         // time in steps
+    atomic_uint_fast64_t step_ns;             // time in steps
     atomic_uint_fast64_t prefill_micro_per_s; // of late, in millionths of a token; 0 = nothing yet
     atomic_uint_fast64_t decode_micro_per_s;
-    atomic_uint_fast64_t last_step_ns;    // os_clock_ns() of the last step's end; 0 = none
-    atomic_uint_fast32_t running_count;   // in the engine
-    atomic_uint_fast32_t queued_count;    // taken in, not yet in the engine
+    atomic_uint_fast64_t last_step_ns;  // os_clock_ns() of the last step's end; 0 = none
+    atomic_uint_fast32_t running_count; // in the engine
+    atomic_uint_fast32_t queued_count;  // taken in, not yet in the engine
 };
 
 // The same at one moment, as plain numbers.
@@ -36,9 +36,9 @@ struct stats_view {
 };
 void stats_read(const struct stats *stats, struct stats_view *out_view);
 
-// After a step that took `elapsed_ns`: tokens of prompts computed, and tokens generated. The rates
-// move by an eighth towards those of the step, each for the share of time its tokens took: a step
-// with both counts for prefill only when decode tokens are under an eighth of it.
+// After a step that took `elapsed_ns`: tokens of prompts computed, and tokens generated. Engine
+// only. The rate of decoding moves by an eighth towards that of each step that only decodes, the
+// rate of prefill towards that of each step that is more than eight parts in nine prefill.
 void stats_step(struct stats *stats, uint32_t prefill_tokens, uint32_t decode_tokens,
                 uint64_t elapsed_ns);
 

@@ -36,8 +36,8 @@ struct worker_options {
     struct stats *stats;
     uint32_t vocab_count; // of the model's logits
     uint32_t context_tokens_max;
-    uint32_t running_max;  // leases at once, --max-num-seqs
-    bool prefix_caching;   // false: only named sessions reuse KV
+    uint32_t running_max; // leases at once, --max-num-seqs
+    bool prefix_caching;  // false: only named sessions reuse KV
 };
 
 enum status worker_start(const struct worker_options *options, struct worker **out_worker,
@@ -46,9 +46,9 @@ enum status worker_start(const struct worker_options *options, struct worker **o
 // others are cancelled), then the thread. NULL is fine.
 void worker_stop(struct worker *worker);
 
-// ipc: hands a request over; it needs kind, connection_id, salt, input and reply (accepted_ns is set
-// here). Never blocks. On STATUS_BUSY (too many requests) and STATUS_CLOSED (stopping) the caller
-// still owns it.
+// ipc: hands a request over; it needs kind, connection_id, salt, input and reply (accepted_ns is
+// set here). Never blocks. On STATUS_BUSY (too many requests) and STATUS_CLOSED (stopping) the
+// caller still owns it.
 enum status worker_submit(struct worker *worker, struct request *request) KV_MUST_CHECK;
 // engine: gives back a request that has ended.
 void worker_complete(struct worker *worker, struct request *request);
