@@ -58,9 +58,30 @@ static void pipe_changed(nng_pipe pipe, nng_pipe_ev event, void *context)
     os_mutex_unlock(&client->mutex);
 }
 
-// Whether anybody listens, at once: the dialer proper would go on trying.
+// Sends or receives all of `bytes` on a stream, by the deadline.
+static int transfer(nng_stream *stream, void (*start)(nng_stream *, nng_aio *), void *data,
+                    size_t bytes, nng_aio *aio, uint64_t deadline_ms)
+{
+    int error = 0;
+    for (size_t done = 0; done < bytes && error == 0;) {
+        nng_iov rest = {.iov_buf = (uint8_t *)data + done, .iov_len = bytes - done};
+        nng_aio_set_iov(aio, 1, &rest); // one part: cannot fail
+        nng_aio_set_timeout(aio, (nng_duration)os_clock_left(deadline_ms));
+        start(stream, aio);
+        nng_aio_wait(aio);
+        error = nng_aio_result(aio);
+        done += error == 0 ? nng_aio_count(aio) : 0;
+    }
+    return error;
+}
+
+// Whether anybody listens, at once: the dialer proper would go on trying. The greeting of nng's
+// transport is exchanged too, since nng 1.5's listener stops accepting for good when a peer goes
+// away before that.
 static int probe(const char *url, uint64_t deadline_ms)
 {
+    uint8_t ours[8] = {0, 'S', 'P', 0, 0, NNG_REQ0_SELF, 0, 0};
+    uint8_t theirs[8];
     nng_stream_dialer *dialer;
     nng_aio *aio;
     int error = nng_stream_dialer_alloc(&dialer, url);
@@ -74,7 +95,12 @@ static int probe(const char *url, uint64_t deadline_ms)
         nng_aio_wait(aio);
         error = nng_aio_result(aio);
         if (error == 0) {
-            nng_stream_free(nng_aio_get_output(aio, 0));
+            nng_stream *stream = nng_aio_get_output(aio, 0);
+            error = transfer(stream, nng_stream_send, ours, sizeof(ours), aio, deadline_ms);
+            if (error == 0) {
+                error = transfer(stream, nng_stream_recv, theirs, sizeof(theirs), aio, deadline_ms);
+            }
+            nng_stream_free(stream);
         }
         nng_aio_free(aio);
     }
