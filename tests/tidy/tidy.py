@@ -22,14 +22,17 @@ gpud/ipc            gpud/session gpud/scheduler gpud/reply gpud/stats gpud/reque
 gpud/worker         gpud/session gpud/scheduler gpud/reply gpud/request gpud/cold_store gpud/stats gpud/sampler
 gpud/session        gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/sampler gpud/stats
 gpud/scheduler      gpud/session gpud/request
-gpud/engine         gpud/scheduler gpud/session gpud/forward gpud/kv_cache gpud/sampler gpud/drafter gpud/reply gpud/stats gpud/request gpud/cold_store
+gpud/logits
+gpud/text_stream
+gpud/engine         gpud/logits gpud/text_stream gpud/scheduler gpud/session gpud/forward gpud/kv_cache gpud/sampler gpud/drafter gpud/reply gpud/stats gpud/request gpud/cold_store
 gpud/forward        gpud/attention gpud/weights gpud/kv_cache gpud/kernels/*
 gpud/weights        gpud/kernels/*
 gpud/attention      gpud/kv_cache gpud/kernels/*
 gpud/kv_cache       gpud/block_table gpud/block_digest gpud/hot_pool gpud/cold_store
 gpud/block_digest   gpud/kernels/*
 gpud/hot_pool       gpud/kernels/*
-gpud/cold_store     gpud/cold_arena client/kv_client
+gpud/cold_store     gpud/cold_arena gpud/mover client/kv_client
+gpud/mover          gpud/cold_arena
 gpud/cold_arena     client/kv_client kvstored/store
 gpud/block_table
 gpud/sampler
@@ -42,11 +45,11 @@ kvstored/store      kvstored/block_index kvstored/arena kvstored/eviction kvstor
 kvstored/eviction   kvstored/block_index
 kvstored/writeback  kvstored/arena kvstored/disk
 kvstored/loader     kvstored/arena kvstored/disk
-kvstored/checkpoint kvstored/disk
+kvstored/checkpoint
 kvstored/block_index
 kvstored/arena
 kvstored/lease
-kvstored/disk
+kvstored/disk       kvstored/checkpoint
 kvstored/config
 kvstored/stats
 client/gpuctl       client/* gpud/model/*
@@ -74,9 +77,9 @@ FOLDER_ARROWS = {
 THIRD_PARTY = {
     "nng/": r"proto/endpoint\w*\.c",
     "msgpack": r"proto/codec\w*\.c",
-    "lmdb.h": r"kvstored/disk\w*\.c",
+    "lmdb.h": r"kvstored/disk\w*\.[ch]",
     "sodium": r"proto/hash\.c",
-    "xxhash.h": r"proto/(block_id|hash)\.c",
+    "xxhash.h": r"proto/(block_id|hash)\.c|gpud/logits\.c",
     "pcre2.h": r"gpud/model/pretokenizer\.c",
     "ini.h": r"proto/config_file\.c",
     "cuda": r"gpud/kernels/cuda/.*",
