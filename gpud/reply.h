@@ -20,6 +20,8 @@
 
 struct reply;
 
+enum { REPLY_SCORE_TOP_MAX = 256 }; // logits of a score row
+
 enum finish_reason {
     FINISH_REASON_NONE, // a request that generates nothing
     FINISH_REASON_STOP, // the model's end token or a stop string

@@ -68,6 +68,8 @@ struct request {
     uint32_t prompt_count;   // token_count before generation
     uint32_t token_capacity; // prompt + max_tokens
     uint32_t max_tokens;
+    bool continues;    // nothing was added to a session's history
+    bool session_keep; // of the checkpoint there was: saved by the user
     struct block_id root;
     struct cold_lease lease;
     struct request *next; // in the list of whoever owns it
