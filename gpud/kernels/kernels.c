@@ -86,6 +86,7 @@ static struct attention_scratch carve_scratch(struct carver *carver, const struc
         .scores = carve(carver, queries * kernels->options.block_tokens, sizeof(float)),
         .wide_k = carve(carver, block_values, sizeof(float)),
         .wide_v = carve(carver, block_values, sizeof(float)),
+        .token_counts = carve(carver, PANEL_WIDTH_MAX, sizeof(uint32_t)),
         .span = carve_state(carver, kernels),
         .total = carve_state(carver, kernels),
     };
@@ -143,6 +144,13 @@ static const char *set_needs(enum kernel_set set)
     }
 }
 
+static uint32_t tile_queries(const struct kernels_options *options)
+{
+    uint32_t queries =
+        options->heads_max > ATTENTION_TILE_QUERIES ? options->heads_max : ATTENTION_TILE_QUERIES;
+    return (queries + PANEL_WIDTH_MAX - 1) / PANEL_WIDTH_MAX * PANEL_WIDTH_MAX;
+}
+
 enum status kernels_create(const struct kernels_options *options, struct kernels **out_kernels,
                            struct reason *reason)
 {
@@ -161,8 +169,7 @@ enum status kernels_create(const struct kernels_options *options, struct kernels
     kernels->options = *options;
     kernels->backend = backend;
     kernels->part_count = options->thread_count * ATTENTION_PARTS_PER_THREAD;
-    kernels->tile_queries =
-        options->heads_max > ATTENTION_TILE_QUERIES ? options->heads_max : ATTENTION_TILE_QUERIES;
+    kernels->tile_queries = tile_queries(options);
     lay_out(kernels, NULL);
     kernels->workspace = aligned_alloc(WORKSPACE_ALIGNMENT, kernels->workspace_bytes);
     if (kernels->workspace == NULL ||

@@ -34,6 +34,8 @@ struct unit {
     const struct attention_rows *rows;
     uint32_t kv_head;
     uint32_t first_position; // of the tile's first row
+    uint32_t query_count;
+    bool panels; // queries are laid out as panels, not row by row
 };
 
 static struct unit unit_of(const struct attention_job *job, uint32_t index)
@@ -43,6 +45,10 @@ static struct unit unit_of(const struct attention_job *job, uint32_t index)
         .kv_head = index % job->shape->kv_heads,
     };
     unit.first_position = unit.rows->sequence->first_position + unit.rows->first_row;
+    unit.query_count = unit.rows->row_count * job->group_heads;
+    unit.panels = job->kernels->backend->attend_panel != NULL &&
+                  job->shape->head_dim % PANEL_DIMS == 0 &&
+                  unit.query_count >= ATTENTION_PANEL_QUERIES;
     return unit;
 }
 
@@ -51,7 +57,7 @@ static struct attention_tile tile_of(const struct attention_job *job, const stru
                                      const struct attention_state *state)
 {
     return (struct attention_tile){
-        .query_count = unit->rows->row_count * job->group_heads,
+        .query_count = unit->query_count,
         .head_dim = job->shape->head_dim,
         .block_tokens = job->shape->block_tokens,
         .q = scratch->q,
@@ -60,6 +66,43 @@ static struct attention_tile tile_of(const struct attention_job *job, const stru
         .out = state->out,
         .scores = scratch->scores,
     };
+}
+
+// Lanes of the panel that starts at query `first`, a multiple of PANEL_WIDTH_MAX.
+static uint32_t panel_width(const struct unit *unit, uint32_t first)
+{
+    return unit->query_count - first > PANEL_WIDTH_MAX / 2 ? PANEL_WIDTH_MAX : PANEL_WIDTH_MAX / 2;
+}
+
+static struct attention_panel panel_of(const struct attention_job *job, const struct unit *unit,
+                                       uint32_t first, const struct attention_scratch *scratch,
+                                       const struct attention_state *state)
+{
+    size_t offset = (size_t)first * job->shape->head_dim;
+    return (struct attention_panel){
+        .width = panel_width(unit, first),
+        .head_dim = job->shape->head_dim,
+        .block_tokens = job->shape->block_tokens,
+        .q = scratch->q + offset,
+        .max = state->max + first,
+        .sum = state->sum + first,
+        .out = state->out + offset,
+        .scores = scratch->scores,
+    };
+}
+
+// Where value d of query i stands among the values of its unit: at start + d * stride.
+struct query_place {
+    size_t start, stride;
+};
+
+static struct query_place query_place(const struct unit *unit, uint32_t query, uint32_t head_dim)
+{
+    if (!unit->panels) {
+        return (struct query_place){(size_t)query * head_dim, 1};
+    }
+    uint32_t first = query / PANEL_WIDTH_MAX * PANEL_WIDTH_MAX;
+    return (struct query_place){(size_t)first * head_dim + query - first, panel_width(unit, first)};
 }
 
 // The queries first..first+count of a tile.
@@ -76,13 +119,16 @@ static struct attention_tile tile_part(const struct attention_tile *tile, uint32
     return part;
 }
 
-static void tile_reset(const struct attention_tile *tile)
+static void state_reset(const struct attention_job *job, const struct unit *unit,
+                        const struct attention_state *state)
 {
-    for (uint32_t i = 0; i < tile->query_count; i++) {
-        tile->max[i] = -INFINITY;
-        tile->sum[i] = 0.0f;
+    // Lanes without a query too: their state is computed with, though never used.
+    size_t queries = (unit->query_count + PANEL_WIDTH_MAX - 1) / PANEL_WIDTH_MAX * PANEL_WIDTH_MAX;
+    for (size_t i = 0; i < queries; i++) {
+        state->max[i] = -INFINITY;
+        state->sum[i] = 0.0f;
     }
-    memset(tile->out, 0, sizeof(float) * tile->query_count * tile->head_dim);
+    memset(state->out, 0, sizeof(float) * queries * job->shape->head_dim);
 }
 
 // Offset in q and out of the queries of row `row` of the unit; its heads lie one after another.
@@ -95,32 +141,77 @@ static size_t row_offset(const struct attention_job *job, const struct unit *uni
 
 static void load_queries(const struct attention_job *job, const struct unit *unit, float *q)
 {
-    size_t values = (size_t)job->group_heads * job->shape->head_dim;
-    for (uint32_t row = 0; row < unit->rows->row_count; row++) {
-        const float *from = job->q + row_offset(job, unit, row);
-        for (size_t i = 0; i < values; i++) {
-            q[row * values + i] = from[i] * job->shape->scale;
+    uint32_t head_dim = job->shape->head_dim;
+    for (uint32_t i = 0; i < unit->query_count; i++) {
+        const float *from = job->q + row_offset(job, unit, i / job->group_heads) +
+                            (size_t)(i % job->group_heads) * head_dim;
+        struct query_place place = query_place(unit, i, head_dim);
+        for (uint32_t d = 0; d < head_dim; d++) {
+            q[place.start + d * place.stride] = from[d] * job->shape->scale;
+        }
+    }
+    if (!unit->panels) {
+        return;
+    }
+    uint32_t last = unit->query_count - 1;
+    uint32_t end = last - last % PANEL_WIDTH_MAX + panel_width(unit, last - last % PANEL_WIDTH_MAX);
+    for (uint32_t i = unit->query_count; i < end; i++) { // lanes without a query
+        struct query_place place = query_place(unit, i, head_dim);
+        for (uint32_t d = 0; d < head_dim; d++) {
+            q[place.start + d * place.stride] = 0.0f;
         }
     }
 }
 
-// Keys and values of a block; widened into scratch when the tile is worth it.
-static struct attention_block block_of(const struct attention_job *job, const struct unit *unit,
-                                       uint32_t index, const struct attention_tile *tile,
-                                       const struct attention_scratch *scratch)
+// Keys of block `index`; its values follow them.
+static const uint16_t *block_keys(const struct attention_job *job, const struct unit *unit,
+                                  uint32_t index)
 {
     size_t values = (size_t)job->shape->head_dim * job->shape->block_tokens;
     const uint8_t *payload = unit->rows->sequence->blocks[index];
-    const uint16_t *k =
-        (const uint16_t *)(payload + job->shape->layer_offset) + 2 * values * unit->kv_head;
-    struct attention_block block = {.k = k, .v = k + values};
-    if (tile->query_count >= WIDEN_QUERIES) {
+    return (const uint16_t *)(payload + job->shape->layer_offset) + 2 * values * unit->kv_head;
+}
+
+// Keys and values of block `index`, widened into scratch when the unit is worth it; `next` is one
+// too.
+static struct attention_block block_of(const struct attention_job *job, const struct unit *unit,
+                                       uint32_t index, bool next,
+                                       const struct attention_scratch *scratch)
+{
+    size_t values = (size_t)job->shape->head_dim * job->shape->block_tokens;
+    struct attention_block block = {.k = block_keys(job, unit, index)};
+    block.v = block.k + values;
+    if (unit->query_count >= WIDEN_QUERIES) {
         job->kernels->backend->widen(block.k, values, scratch->wide_k);
         job->kernels->backend->widen(block.v, values, scratch->wide_v);
         block.wide_k = scratch->wide_k;
         block.wide_v = scratch->wide_v;
     }
+    if (next) {
+        block.next_k = block_keys(job, unit, index + 1);
+        block.next_v = block.next_k + values;
+    }
     return block;
+}
+
+// Folds block `index` into the panels: each row attends its own number of tokens.
+static void fold_panels(const struct attention_job *job, const struct unit *unit, uint32_t index,
+                        const struct attention_scratch *scratch,
+                        const struct attention_state *state)
+{
+    uint32_t tokens = job->shape->block_tokens;
+    struct attention_block block = block_of(job, unit, index, false, scratch);
+    block.token_count = tokens;
+    int64_t before = (int64_t)unit->first_position - (int64_t)index * tokens + 1;
+    for (uint32_t first = 0; first < unit->query_count; first += PANEL_WIDTH_MAX) {
+        struct attention_panel panel = panel_of(job, unit, first, scratch, state);
+        for (uint32_t i = 0; i < panel.width; i++) {
+            int64_t count = before + (first + i) / job->group_heads;
+            count = first + i >= unit->query_count || count < 0 ? 0 : count;
+            scratch->token_counts[i] = count < tokens ? (uint32_t)count : tokens;
+        }
+        job->kernels->backend->attend_panel(&panel, &block, scratch->token_counts);
+    }
 }
 
 // Folds block `index` into every row from `first_row` that attends some of it: rows whose position
@@ -165,10 +256,14 @@ static void fold_span(const struct attention_job *job, const struct unit *unit, 
     uint32_t left = block_count - first;
     uint32_t end = first + (left < ATTENTION_SPAN_BLOCKS ? left : ATTENTION_SPAN_BLOCKS);
     struct attention_tile tile = tile_of(job, unit, scratch, state);
-    tile_reset(&tile);
+    state_reset(job, unit, state);
     for (uint32_t index = first; index < end; index++) {
-        struct attention_block block = block_of(job, unit, index, &tile, scratch);
-        fold_block(job, unit, index, &tile, &block);
+        if (unit->panels) {
+            fold_panels(job, unit, index, scratch, state);
+        } else {
+            struct attention_block block = block_of(job, unit, index, index + 1 < end, scratch);
+            fold_block(job, unit, index, &tile, &block);
+        }
     }
 }
 
@@ -177,45 +272,51 @@ static void merge_span(const struct attention_job *job, const struct unit *unit,
                        const struct attention_state *state, const struct attention_state *total)
 {
     static const struct attention_scratch none = {0};
-    struct attention_tile from = tile_of(job, unit, &none, state);
-    struct attention_tile to = tile_of(job, unit, &none, total);
     uint32_t first = span_first_query(job, unit, span);
-    for (uint32_t query = first; query < from.query_count; query++) {
-        size_t offset = (size_t)query * from.head_dim;
-        struct attention_tile span_query = {.query_count = 1,
-                                            .head_dim = from.head_dim,
-                                            .max = from.max + query,
-                                            .sum = from.sum + query,
-                                            .out = from.out + offset};
-        struct attention_tile total_query = {.query_count = 1,
-                                             .head_dim = to.head_dim,
-                                             .max = to.max + query,
-                                             .sum = to.sum + query,
-                                             .out = to.out + offset};
-        job->kernels->backend->merge(&span_query, &total_query);
+    if (unit->panels) {
+        for (uint32_t at = 0; at < unit->query_count; at += PANEL_WIDTH_MAX) {
+            struct attention_panel from = panel_of(job, unit, at, &none, state);
+            struct attention_panel to = panel_of(job, unit, at, &none, total);
+            uint32_t skip = first > at ? first - at : 0;
+            skip = skip < from.width ? skip : from.width;
+            job->kernels->backend->merge_panel(&from, &to, skip);
+        }
+        return;
     }
+    size_t offset = (size_t)first * job->shape->head_dim;
+    struct attention_tile from = {
+        .query_count = unit->query_count - first,
+        .head_dim = job->shape->head_dim,
+        .max = state->max + first,
+        .sum = state->sum + first,
+        .out = state->out + offset,
+    };
+    struct attention_tile to = from;
+    to.max = total->max + first;
+    to.sum = total->sum + first;
+    to.out = total->out + offset;
+    job->kernels->backend->merge(&from, &to);
 }
 
+// Divides by the sums and puts the rows where the caller wants them.
 static void write_out(const struct attention_job *job, const struct unit *unit,
                       const struct attention_state *total)
 {
     uint32_t head_dim = job->shape->head_dim;
-    for (uint32_t row = 0; row < unit->rows->row_count; row++) {
-        float *out = job->out + row_offset(job, unit, row);
-        for (uint32_t h = 0; h < job->group_heads; h++) {
-            size_t query = (size_t)row * job->group_heads + h;
-            job->kernels->backend->finish(total->out + query * head_dim, total->sum[query],
-                                          head_dim, out + (size_t)h * head_dim);
+    for (uint32_t i = 0; i < unit->query_count; i++) {
+        struct query_place place = query_place(unit, i, head_dim);
+        const float *o = total->out + place.start;
+        float column[LIMIT_HEAD_DIM];
+        if (unit->panels) {
+            for (uint32_t d = 0; d < head_dim; d++) {
+                column[d] = o[d * place.stride];
+            }
+            o = column;
         }
+        float *out = job->out + row_offset(job, unit, i / job->group_heads) +
+                     (size_t)(i % job->group_heads) * head_dim;
+        job->kernels->backend->finish(o, total->sum[i], head_dim, out);
     }
-}
-
-static void reset_total(const struct attention_job *job, const struct unit *unit,
-                        const struct attention_state *total)
-{
-    static const struct attention_scratch none = {0};
-    struct attention_tile tile = tile_of(job, unit, &none, total);
-    tile_reset(&tile);
 }
 
 // Item = a whole unit. Later tiles of a sequence take longer, so they start first.
@@ -225,7 +326,7 @@ static void unit_work(void *context, uint32_t item, uint32_t thread)
     const struct attention_scratch *scratch = &job->kernels->scratch[thread];
     struct unit unit = unit_of(job, job->unit_count - 1 - item);
     load_queries(job, &unit, scratch->q);
-    reset_total(job, &unit, &scratch->total);
+    state_reset(job, &unit, &scratch->total);
     for (uint32_t span = 0; span < unit.rows->span_count; span++) {
         fold_span(job, &unit, span, scratch, &scratch->span);
         merge_span(job, &unit, span, &scratch->span, &scratch->total);
@@ -244,7 +345,7 @@ static void merge_round(const struct attention_job *job, const struct unit *unit
 {
     const struct attention_state *total = &job->kernels->totals[index];
     if (job->first_span == 0) {
-        reset_total(job, unit, total);
+        state_reset(job, unit, total);
     }
     uint32_t end = round_end(job, unit);
     for (uint32_t span = job->first_span; span < end; span++) {
@@ -329,7 +430,7 @@ void kernels_attention(struct kernels *kernels, const struct attention_shape *sh
 {
     assert(shape->heads % shape->kv_heads == 0);
     assert(shape->heads <= kernels->options.heads_max);
-    assert(shape->head_dim <= kernels->options.head_dim_max);
+    assert(shape->head_dim <= kernels->options.head_dim_max && shape->head_dim <= LIMIT_HEAD_DIM);
     assert(shape->block_tokens == kernels->options.block_tokens);
     struct attention_job job = {
         .kernels = kernels,

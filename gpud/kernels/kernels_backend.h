@@ -16,6 +16,8 @@ enum {
     MATRIX_LANES = 16,     // rows of a matrix that are packed interleaved: a *row group*
     QUANT_VALUES = 32,     // values of K that share a scale
     MATRIX_KIND_COUNT = 6, // enum matrix_kind
+    PANEL_WIDTH_MAX = 32,  // queries of a panel
+    PANEL_DIMS = 8,        // dimensions of a head that uses panels are a multiple of it
 };
 
 // How packed weights are computed with; index of kernels_backend.matmul.
@@ -85,7 +87,22 @@ struct attention_block {
     const uint16_t *v;   // [block_tokens][head_dim] f16
     const float *wide_k; // the same in f32, or NULL
     const float *wide_v;
+    const uint16_t *next_k; // of the block that follows (its v too), worth prefetching; or NULL
+    const uint16_t *next_v;
     uint32_t token_count; // 1..block_tokens of them are attended
+};
+
+// The same for many queries, laid out so that lanes are queries: `width` is a multiple of 16, lanes
+// that stand for no query have token count 0.
+struct attention_panel {
+    uint32_t width;    // 16 or 32
+    uint32_t head_dim; // a multiple of PANEL_DIMS
+    uint32_t block_tokens;
+    const float *q; // [head_dim][width], times the scale
+    float *max;     // [width]
+    float *sum;     // [width]
+    float *out;     // [head_dim][width], not yet divided by sum
+    float *scores;  // [block_tokens][width], scratch
 };
 
 struct kernels_backend {
@@ -115,6 +132,14 @@ struct kernels_backend {
     void (*merge)(const struct attention_tile *span, const struct attention_tile *state);
     // out [head_dim] = o / sum.
     void (*finish)(const float *o, float sum, uint32_t head_dim, float *out);
+
+    // attend and merge for panels: query i attends token_counts[i] tokens (0..block_tokens) of a
+    // widened block; spans merge for queries from `first_query` on. Both NULL: the row-wise entries
+    // are used.
+    void (*attend_panel)(const struct attention_panel *panel, const struct attention_block *block,
+                         const uint32_t *token_counts);
+    void (*merge_panel)(const struct attention_panel *span, const struct attention_panel *state,
+                        uint32_t first_query);
 };
 
 // The table of a set that this CPU can run (never AUTO); NULL when it cannot, or when it is not

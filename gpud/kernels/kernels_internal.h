@@ -12,9 +12,10 @@
 enum {
     // Rows of activations quantized at once; longer calls go in passes, which bounds the workspace.
     MATMUL_PASS_ROWS = 512,
-    // Queries (rows x heads of one KV head) that share widened keys and values; 32 keep the
-    // tile's state and a block in a 48 KiB L1.
-    ATTENTION_TILE_QUERIES = 32,
+    // Queries (rows x heads of one KV head) that share widened keys and values.
+    ATTENTION_TILE_QUERIES = 64,
+    // From so many queries on a tile is laid out as panels (lanes are queries).
+    ATTENTION_PANEL_QUERIES = 12,
     // Partial states per thread when one query's spans are split over threads.
     ATTENTION_PARTS_PER_THREAD = 64,
     // Vector operations below so many values stay on the calling thread: a hand-over costs about 1
@@ -30,7 +31,8 @@ struct attention_rows {
     uint32_t span_count; // up to the last row's position
 };
 
-// State of the queries of one tile over some tokens; arrays as in struct attention_tile.
+// State of the queries of one tile over some tokens; arrays as in struct attention_tile, or those
+// of its panels one after another.
 struct attention_state {
     float *max;
     float *sum;
@@ -43,6 +45,7 @@ struct attention_scratch {
     float *scores;
     float *wide_k;
     float *wide_v;
+    uint32_t *token_counts; // [PANEL_WIDTH_MAX]
     struct attention_state span;
     struct attention_state total;
 };

@@ -22,6 +22,8 @@ enum {
     BLOCK_TOKENS = 32,
 };
 
+static const char *only = "";
+
 static double now_seconds(void)
 {
     struct timespec now;
@@ -117,6 +119,9 @@ static void fill(struct matrix *matrix, const struct product *product)
 static void bench_product(struct kernels *kernels, const struct product *product, uint32_t rows,
                           double read)
 {
+    if (strncmp(product->name, only, strlen(only)) != 0) {
+        return;
+    }
     struct matrix *copies[COPIES_MAX];
     uint32_t count = 0;
     size_t bytes = 0;
@@ -158,6 +163,9 @@ static void bench_product(struct kernels *kernels, const struct product *product
 static void bench_attention(struct kernels *kernels, struct attention_shape shape, uint32_t depth,
                             uint32_t rows, double read)
 {
+    if (strncmp("attention", only, strlen(only)) != 0) {
+        return;
+    }
     enum { LAYERS = 30 }; // so that KV comes from memory, as in a step
     size_t layer_bytes = 4 * (size_t)shape.kv_heads * shape.head_dim * BLOCK_TOKENS;
     uint32_t block_count = (depth + rows - 1) / BLOCK_TOKENS + 1;
@@ -247,9 +255,11 @@ int main(int count, char **arguments)
     for (int i = 1; i + 1 < count; i += 2) {
         if (strcmp(arguments[i], "--threads") == 0) {
             options.thread_count = (uint32_t)strtoul(arguments[i + 1], NULL, 10);
+        } else if (strcmp(arguments[i], "--only") == 0) {
+            only = arguments[i + 1];
         } else if (strcmp(arguments[i], "--kernels") != 0 ||
                    !kernels_set_parse(arguments[i + 1], &options.set)) {
-            fprintf(stderr, "usage: kernels_bench [--kernels SET] [--threads N]\n");
+            fprintf(stderr, "usage: kernels_bench [--kernels SET] [--threads N] [--only TEXT]\n");
             return 2;
         }
     }

@@ -43,7 +43,11 @@ INLINE void score_part(const struct attention_tile *tile, const struct attention
             acc[i][j] = _mm512_setzero_ps();
         }
     }
+    const uint16_t *next = at[0] == 0 ? block->next_k : NULL;
     for (size_t d = 0; d < tile->head_dim; d++) {
+        if (next != NULL) {
+            _mm_prefetch((const char *)(next + d * tile->block_tokens + at[1]), _MM_HINT_T0);
+        }
         __m512 key[SCORE_VECTORS];
         UNROLL
         for (int j = 0; j < vectors; j++) {
@@ -87,8 +91,12 @@ INLINE void score_all(const struct attention_tile *tile, const struct attention_
     for (; query + SCORE_QUERIES <= tile->query_count; query += SCORE_QUERIES) {
         score_queries(tile, block, query, SCORE_QUERIES, wide);
     }
-    for (; query + 3 <= tile->query_count; query += 3) {
+    for (; query + 4 <= tile->query_count; query += 4) {
+        score_queries(tile, block, query, 4, wide);
+    }
+    if (query + 3 <= tile->query_count) {
         score_queries(tile, block, query, 3, wide);
+        query += 3;
     }
     for (; query < tile->query_count; query++) {
         score_queries(tile, block, query, 1, wide);
@@ -99,14 +107,20 @@ INLINE void score_all(const struct attention_tile *tile, const struct attention_
 static float weigh(const struct attention_tile *tile, uint32_t token_count, uint32_t query)
 {
     float *scores = tile->scores + (size_t)query * tile->block_tokens;
-    float before = tile->max[query];
-    __m512 largest = _mm512_set1_ps(before);
+    float max = tile->max[query], carry = 1.0f;
+    __m512 largest = _mm512_set1_ps(max);
+    __mmask16 above = 0; // a NaN is above nothing: it is passed over here
     for (uint32_t t = 0; t < token_count; t += 16) {
-        __m512 score = _mm512_loadu_ps(scores + t);
-        // max(a, b) is b when a is a NaN: such a score is passed over here.
-        largest = _mm512_mask_max_ps(largest, lanes_mask(token_count - t), score, largest);
+        __mmask16 more = _mm512_mask_cmp_ps_mask(lanes_mask(token_count - t),
+                                                 _mm512_loadu_ps(scores + t), largest, _CMP_GT_OQ);
+        largest = _mm512_mask_loadu_ps(largest, more, scores + t);
+        above |= more;
     }
-    float max = _mm512_reduce_max_ps(largest);
+    if (above != 0) { // rare after the first blocks
+        float before = max;
+        max = _mm512_reduce_max_ps(largest);
+        carry = exp_f32(before - max);
+    }
     __m512 lanes = _mm512_setzero_ps();
     for (uint32_t t = 0; t < token_count; t += 16) {
         __m512 score = _mm512_sub_ps(_mm512_loadu_ps(scores + t), _mm512_set1_ps(max));
@@ -114,7 +128,6 @@ static float weigh(const struct attention_tile *tile, uint32_t token_count, uint
         lanes = _mm512_add_ps(lanes, weight);
         _mm512_storeu_ps(scores + t, weight);
     }
-    float carry = max == before ? 1.0f : exp_f32(before - max);
     tile->sum[query] = fmaf(tile->sum[query], carry, lanes_sum(lanes));
     tile->max[query] = max;
     return carry;
@@ -137,7 +150,13 @@ INLINE void value_part(const struct attention_tile *tile, const struct attention
             acc[i][j] = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, from), _mm512_set1_ps(carry[i]));
         }
     }
+    const uint16_t *next = at[0] == 0 ? block->next_v : NULL;
     for (uint32_t t = 0; t < block->token_count; t++) {
+        if (next != NULL) {
+            const uint16_t *line = next + (size_t)t * tile->head_dim + at[1];
+            _mm_prefetch((const char *)line, _MM_HINT_T0);
+            _mm_prefetch((const char *)(line + 8 * vectors), _MM_HINT_T0);
+        }
         __m512 value[VALUE_VECTORS];
         UNROLL
         for (int j = 0; j < vectors; j++) {

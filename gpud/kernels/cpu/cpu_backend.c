@@ -3,23 +3,24 @@
 
 #include "gpud/kernels/cpu/cpu_kernels.h"
 
-// The table of a set whose files implement every entry.
+// The entries that every set has.
 #define CPU_BACKEND(id, name)                                                                      \
-    {                                                                                              \
-        .set = id, .quantize = quantize_##name,                                                    \
-        .matmul =                                                                                  \
-            {[MATRIX_KIND_F32] = matmul_f32_##name,   [MATRIX_KIND_F16] = matmul_f16_##name,       \
-             [MATRIX_KIND_BF16] = matmul_bf16_##name, [MATRIX_KIND_Q8_0] = matmul_q8_0_##name,     \
-             [MATRIX_KIND_Q4_0] = matmul_q4_0_##name, [MATRIX_KIND_Q4_1] = matmul_q4_1_##name},    \
-        .rms_norm = rms_norm_##name, .rope = rope_##name, .silu_mul = silu_mul_##name,             \
-        .add = add_##name, .narrow = narrow_##name, .widen = widen_##name,                         \
-        .attend = attend_##name, .merge = merge_##name, .finish = finish_##name,                   \
-    }
+    .set = id, .quantize = quantize_##name,                                                        \
+    .matmul = {[MATRIX_KIND_F32] = matmul_f32_##name,   [MATRIX_KIND_F16] = matmul_f16_##name,     \
+               [MATRIX_KIND_BF16] = matmul_bf16_##name, [MATRIX_KIND_Q8_0] = matmul_q8_0_##name,   \
+               [MATRIX_KIND_Q4_0] = matmul_q4_0_##name, [MATRIX_KIND_Q4_1] = matmul_q4_1_##name},  \
+    .rms_norm = rms_norm_##name, .rope = rope_##name, .silu_mul = silu_mul_##name,                 \
+    .add = add_##name, .narrow = narrow_##name, .widen = widen_##name, .attend = attend_##name,    \
+    .merge = merge_##name, .finish = finish_##name
 
-static const struct kernels_backend BACKEND_C = CPU_BACKEND(KERNEL_SET_C, c);
+static const struct kernels_backend BACKEND_C = {CPU_BACKEND(KERNEL_SET_C, c)};
 
 #if defined(__x86_64__)
-static const struct kernels_backend BACKEND_AVX512 = CPU_BACKEND(KERNEL_SET_AVX512, avx512);
+static const struct kernels_backend BACKEND_AVX512 = {
+    CPU_BACKEND(KERNEL_SET_AVX512, avx512),
+    .attend_panel = attend_panel_avx512,
+    .merge_panel = merge_panel_avx512,
+};
 
 static bool cpu_has_avx512(void)
 {

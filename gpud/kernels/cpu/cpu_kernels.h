@@ -26,8 +26,16 @@
     void merge_##set(const struct attention_tile *span, const struct attention_tile *state);       \
     void finish_##set(const float *o, float sum, uint32_t head_dim, float *out);
 
+// Plain C has none: its panels would be its rows.
+#define CPU_PANELS_DECLARE(set)                                                                    \
+    void attend_panel_##set(const struct attention_panel *panel,                                   \
+                            const struct attention_block *block, const uint32_t *token_counts);    \
+    void merge_panel_##set(const struct attention_panel *span,                                     \
+                           const struct attention_panel *state, uint32_t first_query);
+
 CPU_KERNELS_DECLARE(c)
 CPU_KERNELS_DECLARE(avx2)
 CPU_KERNELS_DECLARE(avx512)
+CPU_PANELS_DECLARE(avx512)
 
 #endif
