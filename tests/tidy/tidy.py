@@ -18,13 +18,13 @@ ARROWS = """
 gpud/main           gpud/*
 gpud/config
 gpud/request        gpud/cold_store gpud/sampler gpud/reply
-gpud/ipc            gpud/session gpud/scheduler gpud/reply gpud/stats gpud/request gpud/worker gpud/engine
-gpud/worker         gpud/session gpud/scheduler gpud/reply gpud/request gpud/cold_store gpud/stats gpud/sampler
+gpud/ipc            gpud/session gpud/scheduler gpud/reply gpud/stats gpud/request gpud/worker gpud/engine gpud/cold_store gpud/kv_cache gpud/sampler
+gpud/worker         gpud/session gpud/scheduler gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/stats gpud/sampler
 gpud/session        gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/sampler gpud/stats
 gpud/scheduler      gpud/session gpud/request
 gpud/logits
 gpud/text_stream
-gpud/engine         gpud/logits gpud/text_stream gpud/scheduler gpud/session gpud/forward gpud/kv_cache gpud/sampler gpud/drafter gpud/reply gpud/stats gpud/request gpud/cold_store
+gpud/engine         gpud/worker gpud/logits gpud/text_stream gpud/scheduler gpud/session gpud/forward gpud/kv_cache gpud/sampler gpud/drafter gpud/reply gpud/stats gpud/request gpud/cold_store
 gpud/forward        gpud/attention gpud/weights gpud/kv_cache gpud/kernels/*
 gpud/weights        gpud/kernels/*
 gpud/attention      gpud/kv_cache gpud/kernels/*
@@ -40,16 +40,22 @@ gpud/drafter
 gpud/reply
 gpud/stats
 kvstored/main       kvstored/*
-kvstored/dispatcher kvstored/block_index kvstored/arena kvstored/eviction kvstored/lease kvstored/checkpoint kvstored/writeback kvstored/loader kvstored/stats kvstored/store
-kvstored/store      kvstored/block_index kvstored/arena kvstored/eviction kvstored/lease kvstored/checkpoint kvstored/writeback kvstored/loader kvstored/disk
+kvstored/dispatcher kvstored/store kvstored/stats kvstored/config
+kvstored/store      kvstored/block_index kvstored/arena kvstored/eviction kvstored/lease kvstored/checkpoint kvstored/writeback kvstored/loader kvstored/inspector kvstored/catalog kvstored/disk kvstored/bell
+kvstored/inspector  kvstored/verify kvstored/value_stats kvstored/catalog kvstored/checkpoint kvstored/disk kvstored/bell
+kvstored/writeback  kvstored/arena kvstored/block_index kvstored/sweep kvstored/checkpoint kvstored/disk kvstored/bell
+kvstored/loader     kvstored/arena kvstored/disk kvstored/bell
+kvstored/verify     kvstored/sweep kvstored/checkpoint kvstored/disk
+kvstored/sweep      kvstored/block_index kvstored/checkpoint kvstored/disk
+kvstored/catalog    kvstored/disk
 kvstored/eviction   kvstored/block_index
-kvstored/writeback  kvstored/arena kvstored/disk
-kvstored/loader     kvstored/arena kvstored/disk
-kvstored/checkpoint
+kvstored/disk       kvstored/checkpoint
 kvstored/block_index
 kvstored/arena
 kvstored/lease
-kvstored/disk       kvstored/checkpoint
+kvstored/checkpoint
+kvstored/bell
+kvstored/value_stats
 kvstored/config
 kvstored/stats
 client/gpuctl       client/* gpud/model/*
