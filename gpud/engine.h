@@ -38,6 +38,7 @@ struct engine_options {
     uint32_t batch_tokens_max; // as the scheduler's
 };
 
+// STATUS_NO_MEMORY. The thread begins to take requests at once.
 enum status engine_start(const struct engine_options *options, struct engine **out_engine,
                          struct reason *reason) KV_MUST_CHECK;
 // Ends every running request as cancelled (a named session keeps prompt and what was delivered) and

@@ -14,6 +14,7 @@ uint64_t logits_hash(const float *logits, uint32_t vocab_count);
 // log(sum of exp(logits)), in double, relative to the highest, ids in order.
 double logits_lse(const float *logits, uint32_t vocab_count);
 
+// False when any is infinite or not a number.
 bool logits_finite(const float *logits, uint32_t vocab_count);
 
 // The `top_count` <= vocab_count highest, highest first, lower ids first on a tie.

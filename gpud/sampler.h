@@ -31,6 +31,7 @@ void sampling_init(struct sampling *out_sampling); // 0.8, 40, 0.95, 0.05, 64, 1
 // STATUS_INVALID when a value is out of its range, named.
 enum status sampling_check(const struct sampling *sampling, struct reason *reason) KV_MUST_CHECK;
 
+// For logits of vocab_count values. STATUS_NO_MEMORY.
 enum status sampler_create(uint32_t vocab_count, struct sampler **out_sampler) KV_MUST_CHECK;
 void sampler_destroy(struct sampler *sampler); // NULL is fine
 

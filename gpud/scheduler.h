@@ -37,6 +37,7 @@ struct scheduler_demand {
     uint32_t granted_tokens;
 };
 
+// logit_rows_max should be at least the requests that run at once. STATUS_NO_MEMORY.
 enum status scheduler_create(const struct scheduler_options *options,
                              struct scheduler **out_scheduler) KV_MUST_CHECK;
 void scheduler_destroy(struct scheduler *scheduler); // NULL is fine; the queue must be empty

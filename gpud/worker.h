@@ -40,6 +40,7 @@ struct worker_options {
     bool prefix_caching;  // false: only named sessions reuse KV
 };
 
+// STATUS_NO_MEMORY. The thread begins to take requests at once.
 enum status worker_start(const struct worker_options *options, struct worker **out_worker,
                          struct reason *reason) KV_MUST_CHECK;
 // Stop the engine first. Ends every request still inside (those that ran keep their sessions, the
