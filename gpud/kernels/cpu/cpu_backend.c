@@ -16,18 +16,29 @@
 static const struct kernels_backend BACKEND_C = {CPU_BACKEND(KERNEL_SET_C, c)};
 
 #if defined(__x86_64__)
+static const struct kernels_backend BACKEND_AVX2 = {
+    CPU_BACKEND(KERNEL_SET_AVX2, avx2),
+    .attend_panel = attend_panel_avx2,
+    .merge_panel = merge_panel_avx2,
+};
+
 static const struct kernels_backend BACKEND_AVX512 = {
     CPU_BACKEND(KERNEL_SET_AVX512, avx512),
     .attend_panel = attend_panel_avx512,
     .merge_panel = merge_panel_avx512,
 };
 
-static bool cpu_has_avx512(void)
+static bool cpu_has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512vnni");
+           __builtin_cpu_supports("f16c");
+}
+
+static bool cpu_has_avx512(void)
+{
+    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 #endif
 
@@ -37,6 +48,8 @@ const struct kernels_backend *kernels_backend_find(enum kernel_set set)
     case KERNEL_SET_C:
         return &BACKEND_C;
 #if defined(__x86_64__)
+    case KERNEL_SET_AVX2:
+        return cpu_has_avx2() ? &BACKEND_AVX2 : NULL;
     case KERNEL_SET_AVX512:
         return cpu_has_avx512() ? &BACKEND_AVX512 : NULL;
 #endif
