@@ -290,7 +290,8 @@ static enum status apply(struct encoder *encoder, const struct merge_candidate *
     return status == STATUS_OK ? consider(encoder, left) : status;
 }
 
-// Room for the symbols of the word; a byte without a token becomes the unknown token, or nothing.
+// The word's bytes as symbols. A byte for which the vocabulary has no token is left out, as the
+// model's own tokenizer does: the unknown token of such a vocabulary is often its end of text.
 static enum status place_symbols(struct encoder *encoder, const char *text, size_t bytes,
                                  uint32_t *out_count)
 {
@@ -305,7 +306,6 @@ static enum status place_symbols(struct encoder *encoder, const char *text, size
     uint32_t count = 0;
     for (size_t i = 0; i < bytes; i++) {
         uint32_t token = encoder->bpe->byte_tokens[(uint8_t)text[i]];
-        token = token == VOCABULARY_NO_TOKEN ? encoder->bpe->vocabulary->unknown : token;
         if (token != VOCABULARY_NO_TOKEN) {
             encoder->symbols[count] = (struct symbol){token, count - 1, count + 1};
             count++;
