@@ -54,7 +54,8 @@ static inline struct gguf *vocab_create(struct tiny_model *file)
     tiny_put(file, "GGUF", 4);
     tiny_put_u32(file, 3);
     tiny_put_u64(file, 0);
-    tiny_put_u64(file, 4);
+    tiny_put_u64(file, 5);
+    tiny_put_number(file, "tokenizer.ggml.unknown_token_id", 0);
     tiny_put_text(file, "tokenizer.ggml.model");
     tiny_put_u32(file, GGUF_TYPE_STRING);
     tiny_put_text(file, "llama");
