@@ -134,6 +134,15 @@ static void neighbours_do_not_change_a_request(void **state)
 
 // ---- ends
 
+static bool is_whole_text(const char *text, size_t bytes)
+{
+    size_t length = 1;
+    for (size_t i = 0; i < bytes && length > 0; i += length) {
+        length = utf8_length(text + i, bytes - i);
+    }
+    return length > 0;
+}
+
 static void text_is_whole_and_stops_where_asked(void **state)
 {
     (void)state;
@@ -143,17 +152,13 @@ static void text_is_whole_and_stops_where_asked(void **state)
     uint32_t ids[20];
     random_ids(ids, 20, 3);
     app_generate(&machine, &full, NULL, ids, 20, 100);
-    for (size_t i = 0; i < full.text_bytes;) {
-        size_t length = utf8_length(full.text + i, full.text_bytes - i);
-        assert_true(length > 0);
-        i += length;
-    }
+    assert_true(is_whole_text(full.text, full.text_bytes));
     full.text[full.text_bytes] = '\0';
     for (size_t at = 2; at + 5 < full.text_bytes; at += 9) {
         char stop[6] = {0};
         memcpy(stop, full.text + at, 5);
         size_t first = (size_t)(strstr(full.text, stop) - full.text);
-        if (utf8_length(stop, 5) == 0) {
+        if (!is_whole_text(stop, 5)) {
             continue; // within a character
         }
         struct request *request = app_request(&app, REQUEST_KIND_GENERATE);
