@@ -5,6 +5,7 @@
 #include "kvstored/store.h"
 
 #include "kvstored/store_internal.h"
+#include "proto/arena_lock.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -214,6 +215,17 @@ uint32_t store_slot_count(const struct store *store)
     return store->arena.slot_count;
 }
 
+bool store_row_held(struct store *store, uint32_t row)
+{
+    bool held = true;
+    if (!store->has_namespace) {
+        return false;
+    }
+    // When it cannot be asked, it is taken as held: nothing is touched.
+    return arena_lock_held(&store->arena.shm, &store->arena.layout, row, &held) != STATUS_OK ||
+           held;
+}
+
 void store_wait(struct store *store, uint32_t timeout_ms)
 {
     bell_wait(&store->bell, timeout_ms);
@@ -253,6 +265,12 @@ static void disk_levels_of(const struct store *store, struct kv_status *out)
         out->session_count = levels.session_count;
         out->disk_bytes += levels.file_bytes;
     }
+}
+
+void store_persistence(const struct store *store, struct store_persistence_state *out_state)
+{
+    out_state->ok = store->persistence.ok || !store->has_catalog;
+    snprintf(out_state->text, sizeof(out_state->text), "%s", store->persistence.state);
 }
 
 void store_status(const struct store *store, struct kv_status *out_status)

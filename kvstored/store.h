@@ -49,6 +49,9 @@ const struct kv_namespace *store_namespace(const struct store *store);
 void *store_arena(const struct store *store);
 size_t store_arena_bytes(const struct store *store);
 uint32_t store_slot_count(const struct store *store); // that the budget holds
+// Whether a client still holds its row of the arena (proto/arena_lock.h): it may be using slots,
+// whatever became of its connection, so its leases must not end.
+bool store_row_held(struct store *store, uint32_t row);
 
 // See kv_message.h for the meaning of each; `client_id` scopes leases. out_lease->slots is the
 // caller's (kv_lease_finish).
@@ -97,6 +100,13 @@ bool store_next_completion(struct store *store, struct store_completion *out);
 void store_poll(struct store *store);
 // Waits until loader or writeback has something for store_poll, at most `timeout_ms`.
 void store_wait(struct store *store, uint32_t timeout_ms);
+
+// Whether what should be on disk gets there, in words: "ok", or why it stopped.
+struct store_persistence_state {
+    bool ok;
+    char text[160];
+};
+void store_persistence(const struct store *store, struct store_persistence_state *out_state);
 
 // Levels and counters; client_count, uptime_ms and anonymous_bytes are the caller's to fill in.
 void store_status(const struct store *store, struct kv_status *out_status);

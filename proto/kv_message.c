@@ -72,6 +72,7 @@ static const struct kv_field_spec hello_reply_fields[] = {
     CHARS(struct kv_hello_reply, arena_name),
     U64(struct kv_hello_reply, arena_bytes),
     U32(struct kv_hello_reply, slot_count, 0, UINT32_MAX),
+    U32(struct kv_hello_reply, arena_row, 0, LIMIT_CLIENTS - 1),
 };
 TABLE(hello_reply, struct kv_hello_reply);
 

@@ -80,6 +80,8 @@ struct kv_hello_reply {
     char arena_name[128]; // shared memory object to map; empty without a namespace
     uint64_t arena_bytes; // size of the mapping
     uint32_t slot_count;  // most slots that the RAM budget holds
+    uint32_t arena_row; // of the arena's client table: lock it (proto/arena_lock.h) while any slot
+                        // is in use, also after the connection is gone
 };
 
 // Where the KV of a leased block comes from.

@@ -29,6 +29,7 @@ void os_service_init(void)
     sigset_t set = service_signals();
     sigprocmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error of the write
 }
 
 enum os_signal os_service_wait(uint32_t timeout_ms)
