@@ -15,6 +15,7 @@ struct hash {
     _Alignas(64) uint8_t opaque[384];
 };
 
+// Starts a hash, and adds data to it.
 void hash_init(struct hash *hash);
 void hash_update(struct hash *hash, const void *data, size_t bytes);
 // Adds `bytes` as u64 little-endian, then the data: ("ab", "c") and ("a", "bc") differ.

@@ -23,6 +23,7 @@ struct tensor_type_block {
     uint32_t bytes;
 };
 
+// The block of a type.
 static inline struct tensor_type_block tensor_type_block(enum tensor_type type)
 {
     switch (type) {

@@ -87,6 +87,7 @@ enum status gguf_open_path(const char *path, struct gguf **out_gguf,
                            struct reason *reason) KV_MUST_CHECK;
 void gguf_close(struct gguf *gguf); // NULL is fine
 
+// As given, for messages; how many tensors; and one of them, index < count.
 const char *gguf_name(const struct gguf *gguf);
 uint32_t gguf_tensor_count(const struct gguf *gguf);
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, uint32_t index);
@@ -124,6 +125,7 @@ enum status gguf_read_array(const struct gguf *gguf, const char *key, enum gguf_
 // The string at *cursor of an array of strings; start with *cursor = 0, call at most `count` times.
 struct gguf_string gguf_string_next(const struct gguf_value *array, size_t *cursor);
 
+// Whether the string is exactly `text`; an absent one is "".
 bool gguf_string_equal(struct gguf_string string, const char *text);
 
 // Text of a file made fit for a message: at most 60 bytes, printable ASCII, the rest as '?'.

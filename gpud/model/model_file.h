@@ -94,6 +94,7 @@ enum status model_file_open_source(const struct gguf_source *source, struct mode
                                    struct reason *reason) KV_MUST_CHECK;
 void model_file_close(struct model_file *model); // NULL is fine
 
+// What was read, valid as long as the model; indexes must be below their counts.
 const struct model_config *model_file_config(const struct model_file *model);
 const struct model_layer *model_file_layer(const struct model_file *model, uint32_t layer_index);
 const struct model_roots *model_file_roots(const struct model_file *model);

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Whether `byte` continues a character.
 static inline int utf8_is_tail(uint8_t byte)
 {
     return (byte & 0xc0) == 0x80;

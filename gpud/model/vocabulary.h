@@ -43,6 +43,7 @@ enum status vocabulary_init(struct vocabulary *out, const struct gguf *gguf,
                             struct reason *reason) KV_MUST_CHECK;
 void vocabulary_finish(struct vocabulary *vocabulary);
 
+// The name of a token below `count`; lives as long as the vocabulary.
 struct gguf_string vocabulary_name(const struct vocabulary *vocabulary, uint32_t token);
 
 // The token named by these bytes, or VOCABULARY_NO_TOKEN.
