@@ -3,6 +3,10 @@
 
 #include "gpud/kernels/cpu/cpu_kernels.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 // The entries that every set has.
 #define CPU_BACKEND(id, name)                                                                      \
     .set = id, .quantize = quantize_##name,                                                        \
@@ -28,10 +32,16 @@ static const struct kernels_backend BACKEND_AVX512 = {
     .merge_panel = merge_panel_avx512,
 };
 
+// From CPUID itself: clang 14's __builtin_cpu_supports does not know the name.
+static bool cpu_has_f16c(void)
+{
+    unsigned int a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+
 static bool cpu_has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 }
 
 static bool cpu_has_avx512(void)
