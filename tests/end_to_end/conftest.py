@@ -61,7 +61,7 @@ def recall_prompt(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    make("make_tiny_model.py", path)
+    make("make_tiny_model.py", path, "--type", "mixed")
     return path
 
 

@@ -27,7 +27,7 @@ def recall_matrix(bin_dir, recall_model, recall_prompt):
 
 @pytest.fixture(scope="module")
 def tiny_matrix(bin_dir, tiny_model, tmp_path_factory):
-    return Matrix(bin_dir, tiny_model, random_ids(tmp_path_factory.mktemp("ids") / "tiny.ids", TINY_PROMPT, 256), TINY_PROMPT)
+    return Matrix(bin_dir, tiny_model, random_ids(tmp_path_factory.mktemp("ids") / "tiny.ids", TINY_PROMPT, 2048), TINY_PROMPT)
 
 
 @pytest.fixture(scope="module")
