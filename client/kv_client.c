@@ -12,7 +12,6 @@
 struct kv_client {
     struct endpoint_client *endpoint;
     struct kv_hello_reply hello;
-    uint64_t connection; // that hello was said on
     uint32_t timeout_ms;
     // Set once, by whichever call finds the other side gone; order does not matter, each call finds
     // out by itself.
@@ -158,7 +157,6 @@ enum status kv_client_open(const struct kv_client_options *options, struct kv_cl
     enum status status =
         endpoint_client_open(options->url, client->timeout_ms, &client->endpoint, reason);
     if (status == STATUS_OK) {
-        client->connection = endpoint_client_connection(client->endpoint);
         status = say_hello(client, options, reason);
     }
     if (status != STATUS_OK) {
@@ -186,7 +184,7 @@ const struct kv_hello_reply *kv_client_hello(const struct kv_client *client)
 bool kv_client_alive(const struct kv_client *client)
 {
     return !atomic_load_explicit(&client->dead, memory_order_relaxed) &&
-           endpoint_client_connection(client->endpoint) == client->connection;
+           endpoint_client_alive(client->endpoint);
 }
 
 // ---- leases

@@ -100,3 +100,14 @@ enum status endpoint_dial_failed(const char *url, int nng_error, struct reason *
     return reason_set(reason, status, "start it, or see its log", "%s: cannot connect: %s", url,
                       nng_strerror(nng_error));
 }
+
+size_t endpoint_parts_bytes(const struct stream_part *parts, uint32_t part_count)
+{
+    size_t total = 0;
+    for (uint32_t i = 0; i < part_count; i++) {
+        if (__builtin_add_overflow(total, parts[i].bytes, &total)) {
+            return SIZE_MAX;
+        }
+    }
+    return total;
+}

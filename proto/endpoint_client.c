@@ -1,160 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client's endpoint over nng's REQ protocol with one dialer, so one pipe, and a context a call.
-// Resending is off: a request that was sent may have been carried out. nng would keep a request
-// that meets no pipe for the next one; ours must not reach another kvstored than the caller meant,
-// so each call belongs to the connection it began on and ends with it.
+// Calls over the frames of a stream client. A reader thread hands each reply to the call whose
+// number it carries. Callers send one after the other; waiting for that turn is bounded by the
+// call's own deadline.
 //
-// The mutex guards every field of struct endpoint_client below it. nng_aio_abort is called under
-// it; nothing that holds nng's locks waits for it but the pipe callback, which nng runs outside
-// its protocol locks.
+// The mutex guards every field of struct endpoint_client below it, and the calls in its list. No
+// sending or receiving is done while it is held.
 #include "proto/endpoint_client.h"
 
-#include "proto/endpoint.h"
-#include "proto/endpoint_internal.h"
-#include "proto/limits.h"
+#include "proto/endpoint_stream_client.h"
 #include "proto/os/clock.h"
 #include "proto/os/thread.h"
 
-#include <nng/nng.h>
-#include <nng/protocol/reqrep0/req.h>
-#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { RECONNECT_MIN_MS = 100, RECONNECT_MAX_MS = 1000 };
-
-// One call in progress, on its caller's stack.
+// One call in progress, on its caller's stack while it is in the list.
 struct call {
     struct call *next;
     struct call *previous;
-    uint64_t connection; // that it began on
-    nng_ctx context;
-    nng_aio *aio;
+    uint64_t number;
+    bool answered; // then status is STATUS_OK and reply is set, or STATUS_NO_MEMORY
+    enum status status;
+    struct endpoint_reply reply;
 };
 
 struct endpoint_client {
-    nng_socket socket;
-    bool socket_open;
+    struct stream_client *stream;
+    struct os_thread *reader;
     struct os_mutex mutex;
-    struct os_condition changed;
-    bool connected;
-    uint64_t connections; // so far
-    struct call calls;    // head of the list of calls in progress
+    struct os_condition changed; // an answer came, the turn to send is free, or all is over
+    bool dead;
+    bool sending; // some caller has the turn to send
+    uint64_t last_number;
+    uint32_t call_count;
+    struct call calls; // head of the list
 };
 
-static void pipe_changed(nng_pipe pipe, nng_pipe_ev event, void *context)
+static uint64_t number_of(const uint8_t *bytes)
 {
-    (void)pipe; // there is only one at a time
-    struct endpoint_client *client = context;
+    uint64_t number = 0;
+    for (unsigned i = 0; i < ENDPOINT_NUMBER_BYTES; i++) {
+        number |= (uint64_t)bytes[i] << (8 * i);
+    }
+    return number;
+}
+
+// The reply to a call that has given up is thrown away.
+static void deliver(struct endpoint_client *client, const uint8_t *data, size_t bytes)
+{
+    size_t body_bytes = bytes - ENDPOINT_NUMBER_BYTES;
+    uint8_t *body = malloc(body_bytes + 1); // never NULL for an empty reply
+    if (body != NULL) {
+        memcpy(body, data + ENDPOINT_NUMBER_BYTES, body_bytes);
+    }
+    uint64_t number = number_of(data);
     os_mutex_lock(&client->mutex);
-    client->connected = event == NNG_PIPE_EV_ADD_POST;
-    if (client->connected) {
-        client->connections++;
-    } else {
-        for (struct call *call = client->calls.next; call != &client->calls; call = call->next) {
-            nng_aio_abort(call->aio, NNG_ECONNRESET);
+    for (struct call *call = client->calls.next; call != &client->calls; call = call->next) {
+        if (call->number == number && !call->answered) {
+            call->answered = true;
+            call->status = body != NULL ? STATUS_OK : STATUS_NO_MEMORY;
+            call->reply = (struct endpoint_reply){.data = body, .bytes = body_bytes};
+            body = NULL;
+            break;
         }
     }
     os_condition_broadcast(&client->changed);
     os_mutex_unlock(&client->mutex);
+    free(body);
 }
 
-// Sends or receives all of `bytes` on a stream, by the deadline.
-static int transfer(nng_stream *stream, void (*start)(nng_stream *, nng_aio *), void *data,
-                    size_t bytes, nng_aio *aio, uint64_t deadline_ms)
+static void read_replies(void *context)
 {
-    int error = 0;
-    for (size_t done = 0; done < bytes && error == 0;) {
-        nng_iov rest = {.iov_buf = (uint8_t *)data + done, .iov_len = bytes - done};
-        nng_aio_set_iov(aio, 1, &rest); // one part: cannot fail
-        nng_aio_set_timeout(aio, (nng_duration)os_clock_left(deadline_ms));
-        start(stream, aio);
-        nng_aio_wait(aio);
-        error = nng_aio_result(aio);
-        done += error == 0 ? nng_aio_count(aio) : 0;
+    struct endpoint_client *client = context;
+    const uint8_t *data;
+    size_t bytes;
+    while (stream_client_receive(client->stream, OS_WAIT_FOREVER, &data, &bytes) == STATUS_OK &&
+           bytes >= ENDPOINT_NUMBER_BYTES) {
+        deliver(client, data, bytes);
     }
-    return error;
-}
-
-// Whether anybody listens, at once: the dialer proper would go on trying. The greeting of nng's
-// transport is exchanged too, since nng 1.5's listener stops accepting for good when a peer goes
-// away before that.
-static int probe(const char *url, uint64_t deadline_ms)
-{
-    uint8_t ours[8] = {0, 'S', 'P', 0, 0, NNG_REQ0_SELF, 0, 0};
-    uint8_t theirs[8];
-    nng_stream_dialer *dialer;
-    nng_aio *aio;
-    int error = nng_stream_dialer_alloc(&dialer, url);
-    if (error != 0) {
-        return error;
-    }
-    error = nng_aio_alloc(&aio, NULL, NULL);
-    if (error == 0) {
-        nng_aio_set_timeout(aio, (nng_duration)os_clock_left(deadline_ms));
-        nng_stream_dialer_dial(dialer, aio);
-        nng_aio_wait(aio);
-        error = nng_aio_result(aio);
-        if (error == 0) {
-            nng_stream *stream = nng_aio_get_output(aio, 0);
-            error = transfer(stream, nng_stream_send, ours, sizeof(ours), aio, deadline_ms);
-            if (error == 0) {
-                error = transfer(stream, nng_stream_recv, theirs, sizeof(theirs), aio, deadline_ms);
-            }
-            nng_stream_free(stream);
-        }
-        nng_aio_free(aio);
-    }
-    nng_stream_dialer_free(dialer);
-    return error;
-}
-
-static int start_dialer(struct endpoint_client *client, const char *url)
-{
-    int error = nng_req0_open(&client->socket);
-    if (error != 0) {
-        return error;
-    }
-    client->socket_open = true;
-    nng_dialer dialer;
-    error = nng_pipe_notify(client->socket, NNG_PIPE_EV_ADD_POST, pipe_changed, client);
-    if (error == 0) {
-        error = nng_pipe_notify(client->socket, NNG_PIPE_EV_REM_POST, pipe_changed, client);
-    }
-    if (error == 0) {
-        error = nng_dialer_create(&dialer, client->socket, url);
-    }
-    if (error == 0) {
-        error = nng_dialer_set_size(dialer, NNG_OPT_RECVMAXSZ, LIMIT_FRAME_BYTES);
-    }
-    if (error == 0) {
-        error = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMINT, RECONNECT_MIN_MS);
-    }
-    if (error == 0) {
-        error = nng_dialer_set_ms(dialer, NNG_OPT_RECONNMAXT, RECONNECT_MAX_MS);
-    }
-    return error != 0 ? error : nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
-}
-
-static int wait_connected(struct endpoint_client *client, uint64_t deadline_ms)
-{
-    bool in_time = true;
+    stream_client_abort(client->stream); // after a reply that broke the rules it still stands
     os_mutex_lock(&client->mutex);
-    while (client->connections == 0 && in_time) {
-        in_time = os_condition_wait(&client->changed, &client->mutex, deadline_ms);
-    }
-    int error = client->connections == 0 ? NNG_ETIMEDOUT : 0;
+    client->dead = true;
+    os_condition_broadcast(&client->changed);
     os_mutex_unlock(&client->mutex);
-    return error;
 }
 
 enum status endpoint_client_open(const char *url, uint32_t timeout_ms,
                                  struct endpoint_client **out_client, struct reason *reason)
 {
-    enum status status = endpoint_url_check(url, reason);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    uint64_t deadline_ms = os_clock_deadline(timeout_ms);
     struct endpoint_client *client = calloc(1, sizeof(*client));
     if (client == NULL) {
         return reason_set(reason, STATUS_NO_MEMORY, "", "%s: no memory", url);
@@ -163,16 +96,16 @@ enum status endpoint_client_open(const char *url, uint32_t timeout_ms,
     os_condition_init(&client->changed);
     client->calls.next = &client->calls;
     client->calls.previous = &client->calls;
-    int error = probe(url, deadline_ms);
-    if (error == 0) {
-        error = start_dialer(client, url);
+    enum status status = stream_client_open(url, timeout_ms, &client->stream, reason);
+    if (status == STATUS_OK) {
+        status = os_thread_start("kv-replies", read_replies, client, &client->reader);
+        if (status != STATUS_OK) {
+            reason_set(reason, status, "", "%s: cannot start a thread", url);
+        }
     }
-    if (error == 0) {
-        error = wait_connected(client, deadline_ms);
-    }
-    if (error != 0) {
+    if (status != STATUS_OK) {
         endpoint_client_close(client);
-        return endpoint_dial_failed(url, error, reason);
+        return status;
     }
     *out_client = client;
     return STATUS_OK;
@@ -183,143 +116,122 @@ void endpoint_client_close(struct endpoint_client *client)
     if (client == NULL) {
         return;
     }
-    if (client->socket_open) {
-        nng_close(client->socket);
+    if (client->reader != NULL) {
+        stream_client_abort(client->stream);
+        os_thread_join(client->reader);
     }
+    stream_client_close(client->stream);
     os_condition_finish(&client->changed);
     os_mutex_finish(&client->mutex);
     free(client);
 }
 
-// Enters the call into the list of its connection; false when there is none.
-static bool begin_call(struct endpoint_client *client, struct call *call)
+// Enters the call and waits for the turn to send.
+static enum status begin_call(struct endpoint_client *client, struct call *call,
+                              uint64_t deadline_ms)
 {
-    os_mutex_lock(&client->mutex);
-    bool connected = client->connected;
-    if (connected) {
-        call->connection = client->connections;
-        call->next = client->calls.next;
-        call->previous = &client->calls;
-        call->next->previous = call;
-        client->calls.next = call;
+    bool in_time = true;
+    while (client->sending && !client->dead && in_time) {
+        in_time = os_condition_wait(&client->changed, &client->mutex, deadline_ms);
     }
-    os_mutex_unlock(&client->mutex);
-    return connected;
+    if (client->dead) {
+        return STATUS_UNREACHABLE;
+    }
+    if (client->call_count == ENDPOINT_REQUESTS_MAX) {
+        return STATUS_BUSY;
+    }
+    if (client->sending) {
+        return STATUS_TIMEOUT;
+    }
+    client->sending = true;
+    client->call_count++;
+    *call = (struct call){
+        .number = ++client->last_number, .next = client->calls.next, .previous = &client->calls};
+    call->next->previous = call;
+    client->calls.next = call;
+    return STATUS_OK;
 }
 
 static void end_call(struct endpoint_client *client, struct call *call)
 {
-    os_mutex_lock(&client->mutex);
     call->next->previous = call->previous;
     call->previous->next = call->next;
-    os_mutex_unlock(&client->mutex);
+    client->call_count--;
 }
 
-// Runs one operation to its end. The check after the start closes the gap in which the connection
-// went before there was anything to abort.
-static int run(struct endpoint_client *client, struct call *call, void (*start)(nng_ctx, nng_aio *),
-               uint64_t deadline_ms)
+// Sends with the turn held. A frame that was sent in part leaves the connection without meaning.
+static enum status send_request(struct endpoint_client *client, uint64_t number, const void *data,
+                                size_t bytes, uint64_t deadline_ms)
 {
-    uint32_t left_ms = os_clock_left(deadline_ms);
-    nng_aio_set_timeout(call->aio, deadline_ms == OS_DEADLINE_NEVER ? NNG_DURATION_INFINITE
-                                                                    : (nng_duration)left_ms);
-    start(call->context, call->aio);
-    os_mutex_lock(&client->mutex);
-    if (!client->connected || client->connections != call->connection) {
-        nng_aio_abort(call->aio, NNG_ECONNRESET);
+    uint8_t number_bytes[ENDPOINT_NUMBER_BYTES];
+    for (unsigned i = 0; i < ENDPOINT_NUMBER_BYTES; i++) {
+        number_bytes[i] = (uint8_t)(number >> (8 * i));
     }
-    os_mutex_unlock(&client->mutex);
-    nng_aio_wait(call->aio);
-    return nng_aio_result(call->aio);
+    const struct stream_part parts[] = {{number_bytes, sizeof(number_bytes)}, {data, bytes}};
+    enum status status =
+        stream_client_send_parts(client->stream, parts, 2, os_clock_left(deadline_ms));
+    if (status != STATUS_OK) {
+        stream_client_abort(client->stream);
+    }
+    bool as_is = status == STATUS_OK || status == STATUS_TIMEOUT || status == STATUS_NO_MEMORY;
+    return as_is ? status : STATUS_UNREACHABLE;
 }
 
-static int exchange(struct endpoint_client *client, struct call *call, nng_msg *request,
-                    uint64_t deadline_ms, nng_msg **out_reply)
+static enum status wait_answer(struct endpoint_client *client, const struct call *call,
+                               uint64_t deadline_ms)
 {
-    nng_aio_set_msg(call->aio, request);
-    int error = run(client, call, nng_ctx_send, deadline_ms);
-    if (error != 0) {
-        nng_msg_free(request);
-        return error;
+    bool in_time = true;
+    while (!call->answered && !client->dead && in_time) {
+        in_time = os_condition_wait(&client->changed, &client->mutex, deadline_ms);
     }
-    error = run(client, call, nng_ctx_recv, deadline_ms);
-    if (error == 0) {
-        *out_reply = nng_aio_get_msg(call->aio);
+    if (call->answered) {
+        return call->status;
     }
-    return error;
-}
-
-static enum status call_status(int error)
-{
-    enum status status = endpoint_status(error);
-    return status == STATUS_CLOSED ? STATUS_UNREACHABLE : status;
-}
-
-static int make_request(const void *data, size_t bytes, nng_msg **out_request)
-{
-    int error = nng_msg_alloc(out_request, 0);
-    if (error == 0) {
-        error = nng_msg_append(*out_request, data, bytes);
-        if (error != 0) {
-            nng_msg_free(*out_request);
-        }
-    }
-    return error;
+    return client->dead ? STATUS_UNREACHABLE : STATUS_TIMEOUT;
 }
 
 enum status endpoint_client_call(struct endpoint_client *client, const void *data, size_t bytes,
                                  uint32_t timeout_ms, struct endpoint_reply *out_reply)
 {
-    if (bytes > LIMIT_FRAME_BYTES) {
+    if (bytes > ENDPOINT_MESSAGE_BYTES_MAX) {
         return STATUS_REFUSED;
     }
     uint64_t deadline_ms = os_clock_deadline(timeout_ms);
     struct call call;
-    int error = nng_ctx_open(&call.context, client->socket);
-    if (error != 0) {
-        return call_status(error);
+    os_mutex_lock(&client->mutex);
+    enum status status = begin_call(client, &call, deadline_ms);
+    if (status != STATUS_OK) {
+        os_mutex_unlock(&client->mutex);
+        return status;
     }
-    error = nng_ctx_set_ms(call.context, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
-    nng_msg *request = NULL;
-    nng_msg *reply = NULL;
-    if (error == 0) {
-        error = nng_aio_alloc(&call.aio, NULL, NULL);
+    os_mutex_unlock(&client->mutex);
+    status = send_request(client, call.number, data, bytes, deadline_ms);
+    os_mutex_lock(&client->mutex);
+    client->sending = false;
+    os_condition_broadcast(&client->changed);
+    if (status == STATUS_OK) {
+        status = wait_answer(client, &call, deadline_ms);
     }
-    if (error != 0) {
-        goto close_context;
+    end_call(client, &call);
+    os_mutex_unlock(&client->mutex);
+    if (status == STATUS_OK) {
+        *out_reply = call.reply;
+    } else if (call.answered) {
+        free(call.reply.data);
     }
-    error = make_request(data, bytes, &request);
-    if (error != 0) {
-        goto free_aio;
-    }
-    if (begin_call(client, &call)) {
-        error = exchange(client, &call, request, deadline_ms, &reply);
-        end_call(client, &call);
-    } else {
-        nng_msg_free(request);
-        error = NNG_ECONNRESET;
-    }
-free_aio:
-    nng_aio_free(call.aio);
-close_context:
-    nng_ctx_close(call.context);
-    if (error == 0) {
-        *out_reply = (struct endpoint_reply){
-            .data = nng_msg_body(reply), .bytes = nng_msg_len(reply), .message = reply};
-    }
-    return call_status(error);
+    return status;
 }
 
 void endpoint_reply_free(struct endpoint_reply *reply)
 {
-    nng_msg_free(reply->message);
+    free(reply->data);
     *reply = (struct endpoint_reply){0};
 }
 
-uint64_t endpoint_client_connection(struct endpoint_client *client)
+bool endpoint_client_alive(struct endpoint_client *client)
 {
     os_mutex_lock(&client->mutex);
-    uint64_t connection = client->connected ? client->connections : 0;
+    bool alive = !client->dead;
     os_mutex_unlock(&client->mutex);
-    return connection;
+    return alive;
 }

@@ -2,11 +2,16 @@
 // kvstored's side of the control path: whole request messages in, one reply each, at any time and
 // in any order. A connection is one client process; its end is an event, so that its leases can be
 // given back. One owner thread (the dispatcher) makes every call, except endpoint_server_wake.
-// Bounded by its options: connections, requests in progress, bytes of a message. A client that does
-// not read its reply loses the reply and stops nobody.
+// Bounded by its options: connections, requests in progress and bytes of a connection. A client
+// that does not read its replies loses its connection and stops nobody.
+//
+// Frames of proto/endpoint_stream_server.h: a request number (u64, little-endian, chosen by the
+// client), then the message; a reply carries the number of its request. docs/PROTOCOL.md says why
+// this is not nng's REQ/REP.
 #ifndef KVTIER_PROTO_ENDPOINT_SERVER_H
 #define KVTIER_PROTO_ENDPOINT_SERVER_H
 
+#include "proto/endpoint.h"
 #include "proto/instance_lock.h"
 #include "proto/status.h"
 
@@ -20,8 +25,8 @@ struct endpoint_server_options {
     const char *url;                  // "ipc://..."
     const struct instance_lock *lock; // held from before open until after close
     uint32_t connections_max;         // further ones are closed; 0 = LIMIT_CLIENTS
-    uint32_t requests_max;            // received and not replied to, in all; 0 = 4 a connection
-    size_t message_bytes_max;         // a longer message ends its connection; 0 = LIMIT_FRAME_BYTES
+    size_t
+        message_bytes_max; // a longer message ends its connection; 0 = ENDPOINT_MESSAGE_BYTES_MAX
 };
 
 enum endpoint_event_kind {
@@ -39,9 +44,7 @@ struct endpoint_event {
     struct endpoint_request *request; // to be given to endpoint_server_reply or _drop, once
     const uint8_t *data;              // the message, until then
     size_t bytes;
-    uint32_t
-        waiting_count; // requests of this connection without a reply, this one included: answer
-                       // "busy" above a quota, so that one client cannot take all requests_max
+    uint32_t waiting_count; // requests of this connection without a reply, this one included
 };
 
 // Listens. STATUS_INVALID (URL), STATUS_BUSY (someone listens there), STATUS_PERMISSION,
@@ -50,22 +53,26 @@ struct endpoint_event {
 enum status endpoint_server_open(const struct endpoint_server_options *options,
                                  struct endpoint_server **out_server,
                                  struct reason *reason) KV_MUST_CHECK;
-// Ends every connection and request and removes the socket file. NULL is fine.
+// Ends every connection and removes the socket file. Requests that were handed out must have been
+// replied to or dropped before. NULL is fine.
 void endpoint_server_close(struct endpoint_server *server);
 
-// Waits at most `timeout_ms` for the next event. STATUS_TIMEOUT.
+// Waits at most `timeout_ms` for the next event. STATUS_TIMEOUT. A connection that has more than
+// ENDPOINT_REQUESTS_MAX requests, or more than two times message_bytes_max of them, waiting for
+// replies is ended: a well-behaved client never has.
 enum status endpoint_server_poll(struct endpoint_server *server, uint32_t timeout_ms,
                                  struct endpoint_event *out_event) KV_MUST_CHECK;
 // Makes endpoint_server_poll return WOKEN, now or at its next call. Any thread, until close.
 void endpoint_server_wake(struct endpoint_server *server);
 
-// Sends the reply (copied) and ends the request. Never blocks; when the connection is gone, or
-// memory is, nothing is sent.
+// Sends the reply (copied) and ends the request. Never blocks; nothing is sent when the connection
+// is gone, when the client lets 64 MiB of replies lie unread (it is ended) or when memory is out
+// (the same: a client that waits for a lost reply would wait in vain).
 void endpoint_server_reply(struct endpoint_server *server, struct endpoint_request *request,
                            const void *data, size_t bytes);
 // Ends the request without a reply: its client waits until its deadline.
 void endpoint_server_drop(struct endpoint_server *server, struct endpoint_request *request);
-// Ends a connection (misbehaviour); CLOSED follows.
+// Ends a connection (misbehaviour) after its replies are sent; CLOSED follows.
 void endpoint_server_disconnect(struct endpoint_server *server, uint64_t connection_id);
 
 #endif

@@ -27,7 +27,7 @@ struct stream_client {
     size_t body_got;
     size_t body_capacity;
     bool whole;          // the frame in `body` was handed out
-    atomic_bool aborted; // release/acquire: who sees the closed stream sees why
+    atomic_bool aborted; // sequentially consistent, see run()
 };
 
 static int dial(const char *url, uint64_t deadline_ms, nng_aio *aio, nng_stream **out_stream)
@@ -92,7 +92,7 @@ void stream_client_close(struct stream_client *client)
 static enum status client_status(const struct stream_client *client, int error)
 {
     enum status status = endpoint_status(error);
-    if (status != STATUS_OK && atomic_load_explicit(&client->aborted, memory_order_acquire)) {
+    if (status != STATUS_OK && atomic_load(&client->aborted)) {
         return STATUS_CANCELLED;
     }
     return status == STATUS_UNREACHABLE ? STATUS_CLOSED : status;
@@ -107,6 +107,11 @@ static int run(struct stream_client *client, nng_aio *aio, void (*start)(nng_str
                                  : (nng_duration)os_clock_left(deadline_ms));
     nng_aio_set_iov(aio, 1, &range);
     start(client->stream, aio);
+    // nng never ends an operation that begins on a closed stream. An abort before this line is seen
+    // here; one after it finds the operation there to cancel.
+    if (atomic_load(&client->aborted)) {
+        nng_aio_cancel(aio);
+    }
     nng_aio_wait(aio);
     return nng_aio_result(aio);
 }
@@ -129,9 +134,10 @@ static int send_all(struct stream_client *client, const void *data, size_t bytes
     return 0;
 }
 
-enum status stream_client_send(struct stream_client *client, const void *data, size_t bytes,
-                               uint32_t timeout_ms)
+enum status stream_client_send_parts(struct stream_client *client, const struct stream_part *parts,
+                                     uint32_t part_count, uint32_t timeout_ms)
 {
+    size_t bytes = endpoint_parts_bytes(parts, part_count);
     if (bytes == 0 || bytes > LIMIT_FRAME_BYTES) {
         return STATUS_REFUSED;
     }
@@ -141,10 +147,17 @@ enum status stream_client_send(struct stream_client *client, const void *data, s
         length[i] = (uint8_t)(bytes >> (8 * i));
     }
     int error = send_all(client, length, sizeof(length), deadline_ms);
-    if (error == 0) {
-        error = send_all(client, data, bytes, deadline_ms);
+    for (uint32_t i = 0; i < part_count && error == 0; i++) {
+        error = send_all(client, parts[i].data, parts[i].bytes, deadline_ms);
     }
     return client_status(client, error);
+}
+
+enum status stream_client_send(struct stream_client *client, const void *data, size_t bytes,
+                               uint32_t timeout_ms)
+{
+    const struct stream_part part = {data, bytes};
+    return stream_client_send_parts(client, &part, 1, timeout_ms);
 }
 
 // Room for what comes next; memory follows what has come, not what the length says.
@@ -233,6 +246,8 @@ enum status stream_client_receive(struct stream_client *client, uint32_t timeout
 
 void stream_client_abort(struct stream_client *client)
 {
-    atomic_store_explicit(&client->aborted, true, memory_order_release);
+    atomic_store(&client->aborted, true);
     nng_stream_close(client->stream);
+    nng_aio_cancel(client->send_aio);
+    nng_aio_cancel(client->receive_aio);
 }

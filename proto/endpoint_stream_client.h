@@ -5,6 +5,7 @@
 #ifndef KVTIER_PROTO_ENDPOINT_STREAM_CLIENT_H
 #define KVTIER_PROTO_ENDPOINT_STREAM_CLIENT_H
 
+#include "proto/endpoint.h"
 #include "proto/status.h"
 
 #include <stddef.h>
@@ -24,6 +25,9 @@ void stream_client_close(struct stream_client *client);
 // connection is of no use then: part of the frame may be sent); STATUS_CANCELLED after abort.
 enum status stream_client_send(struct stream_client *client, const void *data, size_t bytes,
                                uint32_t timeout_ms) KV_MUST_CHECK;
+// The same, with the frame's bytes in several parts.
+enum status stream_client_send_parts(struct stream_client *client, const struct stream_part *parts,
+                                     uint32_t part_count, uint32_t timeout_ms) KV_MUST_CHECK;
 // Waits for one frame; *out_data stays the client's until the next receive or close.
 // STATUS_TIMEOUT (call again: nothing is lost), STATUS_CLOSED, STATUS_CANCELLED after abort,
 // STATUS_DAMAGED (a frame over the limit), STATUS_NO_MEMORY.

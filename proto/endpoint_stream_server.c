@@ -47,7 +47,8 @@ struct connection {
     uint64_t id;
     uint64_t peer_uid;
     enum stream_close_cause cause;
-    bool told; // OPENED was delivered
+    bool told;     // OPENED was delivered
+    bool starting; // the accepting thread is not done with it: the owner looks away
     nng_stream *stream;
     nng_aio *receive_aio;
     nng_aio *send_aio;
@@ -276,7 +277,7 @@ static void send_done(void *context)
     }
 }
 
-static struct frame *make_frame(const void *data, size_t bytes)
+static struct frame *make_frame(const struct stream_part *parts, uint32_t part_count, size_t bytes)
 {
     struct frame *frame = malloc(sizeof(*frame) + LENGTH_BYTES + bytes);
     if (frame == NULL) {
@@ -288,7 +289,13 @@ static struct frame *make_frame(const void *data, size_t bytes)
     for (unsigned i = 0; i < LENGTH_BYTES; i++) {
         frame->data[i] = (uint8_t)(bytes >> (8 * i));
     }
-    memcpy(frame->data + LENGTH_BYTES, data, bytes);
+    uint8_t *at = frame->data + LENGTH_BYTES;
+    for (uint32_t i = 0; i < part_count; i++) {
+        if (parts[i].bytes > 0) {
+            memcpy(at, parts[i].data, parts[i].bytes);
+            at += parts[i].bytes;
+        }
+    }
     return frame;
 }
 
@@ -303,16 +310,10 @@ static void append_frame(struct connection *row, struct frame *frame)
     row->send_bytes += frame->bytes;
 }
 
-enum status stream_server_send(struct stream_server *server, uint64_t connection_id,
-                               const void *data, size_t bytes)
+// Queues the frame, which becomes the connection's only with STATUS_OK.
+static enum status send_frame(struct stream_server *server, uint64_t connection_id,
+                              struct frame *frame)
 {
-    if (bytes == 0 || bytes > LIMIT_FRAME_BYTES) {
-        return STATUS_REFUSED;
-    }
-    struct frame *frame = make_frame(data, bytes);
-    if (frame == NULL) {
-        return STATUS_NO_MEMORY;
-    }
     enum status status = STATUS_OK;
     bool start = false;
     nng_iov source;
@@ -330,12 +331,35 @@ enum status stream_server_send(struct stream_server *server, uint64_t connection
         source = unsent(row);
     }
     os_mutex_unlock(&server->mutex);
-    if (status != STATUS_OK) {
-        free(frame);
-    } else if (start) {
+    if (start) {
         start_send(row, source); // only the owner frees a row, and we are the owner
     }
     return status;
+}
+
+enum status stream_server_send_parts(struct stream_server *server, uint64_t connection_id,
+                                     const struct stream_part *parts, uint32_t part_count)
+{
+    size_t bytes = endpoint_parts_bytes(parts, part_count);
+    if (bytes == 0 || bytes > LIMIT_FRAME_BYTES) {
+        return STATUS_REFUSED;
+    }
+    struct frame *frame = make_frame(parts, part_count, bytes);
+    if (frame == NULL) {
+        return STATUS_NO_MEMORY;
+    }
+    enum status status = send_frame(server, connection_id, frame);
+    if (status != STATUS_OK) {
+        free(frame);
+    }
+    return status;
+}
+
+enum status stream_server_send(struct stream_server *server, uint64_t connection_id,
+                               const void *data, size_t bytes)
+{
+    const struct stream_part part = {data, bytes};
+    return stream_server_send_parts(server, connection_id, &part, 1);
 }
 
 void stream_server_disconnect(struct stream_server *server, uint64_t connection_id)
@@ -361,6 +385,7 @@ static struct connection *claim_row(struct stream_server *server, nng_stream *st
         if (row->state == CONNECTION_FREE) {
             *row = (struct connection){.server = server,
                                        .state = CONNECTION_OPEN,
+                                       .starting = true,
                                        .id = ++server->last_connection_id,
                                        .stream = stream};
             return row;
@@ -398,7 +423,6 @@ static void add_connection(struct stream_server *server, nng_stream *stream)
                 nng_aio_alloc(&row->send_aio, send_done, row) == 0;
         if (ready) {
             ready = advance_receive(row, 0, &target);
-            os_condition_signal(&server->changed);
         } else {
             free_row_contents(row);
             *row = (struct connection){.state = CONNECTION_FREE};
@@ -409,6 +433,10 @@ static void add_connection(struct stream_server *server, nng_stream *stream)
         nng_stream_free(stream);
     } else if (ready) {
         start_receive(row, target);
+        os_mutex_lock(&server->mutex);
+        row->starting = false;
+        os_condition_signal(&server->changed);
+        os_mutex_unlock(&server->mutex);
     }
 }
 
@@ -533,7 +561,7 @@ static struct stream_event event_of(enum stream_event_kind kind, const struct co
 // is CLOSED: the row is then the owner's to reap.
 static bool take_row_event(struct connection *row, struct stream_event *out, bool *out_ended)
 {
-    if (row->state == CONNECTION_FREE) {
+    if (row->state == CONNECTION_FREE || row->starting) {
         return false;
     }
     if (!row->told) {

@@ -7,6 +7,7 @@
 #ifndef KVTIER_PROTO_ENDPOINT_STREAM_SERVER_H
 #define KVTIER_PROTO_ENDPOINT_STREAM_SERVER_H
 
+#include "proto/endpoint.h"
 #include "proto/instance_lock.h"
 #include "proto/status.h"
 
@@ -68,6 +69,10 @@ void stream_server_wake(struct stream_server *server);
 // taken when nothing else waits.
 enum status stream_server_send(struct stream_server *server, uint64_t connection_id,
                                const void *data, size_t bytes) KV_MUST_CHECK;
+// The same, with the frame's bytes in several parts.
+enum status stream_server_send_parts(struct stream_server *server, uint64_t connection_id,
+                                     const struct stream_part *parts,
+                                     uint32_t part_count) KV_MUST_CHECK;
 // Ends a connection after what is queued was sent (but at most 2 s later); no further frame is
 // received. CLOSED follows.
 void stream_server_disconnect(struct stream_server *server, uint64_t connection_id);
