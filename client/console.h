@@ -25,6 +25,7 @@ struct console_bar {
     uint64_t drawn_ms;
 };
 
+// A bar of nothing done; the bar is drawn at its first set, as `done` of `total`.
 struct console_bar console_bar_start(const char *label);
 void console_bar_set(struct console_bar *bar, uint64_t done, uint64_t total, const char *unit);
 void console_bar_finish(struct console_bar *bar); // wipes it

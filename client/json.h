@@ -24,6 +24,7 @@ struct json {
     char closer[JSON_DEPTH_MAX];
 };
 
+// Starts on `out`; json_line ends the line of one whole value.
 void json_begin(struct json *json, FILE *out);
 void json_line(struct json *json);
 
@@ -32,6 +33,7 @@ void json_object(struct json *json, const char *key);
 void json_array(struct json *json, const char *key);
 void json_end(struct json *json); // of the innermost object or array
 
+// Values. A byte that is not UTF-8 becomes U+FFFD; numbers are plain.
 void json_text(struct json *json, const char *key, const char *text);
 void json_bytes(struct json *json, const char *key, const char *text, size_t bytes);
 void json_number(struct json *json, const char *key, uint64_t number);

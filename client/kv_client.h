@@ -51,6 +51,7 @@ enum status kv_client_call(struct kv_client *client, const struct kv_request *re
 
 // ---- leases (with a namespace only)
 
+// As store_lease, store_publish and store_release of kvstored/store.h say.
 enum status kv_client_lease(struct kv_client *client, const struct kv_lease_request *request,
                             struct kv_lease *out_lease, struct reason *reason) KV_MUST_CHECK;
 enum status kv_client_publish(struct kv_client *client, const struct kv_publish_request *request,
@@ -60,6 +61,7 @@ enum status kv_client_release(struct kv_client *client, uint64_t lease_id,
 
 // ---- sessions; without a namespace these see the sessions of every namespace
 
+// As store_checkpoint says; a `sync` one may take as long as the disk does.
 enum status kv_client_checkpoint(struct kv_client *client, const struct kv_checkpoint *checkpoint,
                                  struct kv_checkpoint_reply *out_reply,
                                  struct reason *reason) KV_MUST_CHECK;
@@ -84,6 +86,7 @@ enum status kv_session_list_copy(const struct kv_session_list *list,
 
 // ---- inspection
 
+// Levels and counters of kvstored.
 enum status kv_client_status(struct kv_client *client, struct kv_status *out_status,
                              struct reason *reason) KV_MUST_CHECK;
 // The whole reply, whose rows live until kv_reply_finish: `blocks`, `block` and `verify` of

@@ -43,6 +43,7 @@ bool kvctl_hex_parse(const char *text, uint8_t *out);
 // "ram", "disk", "ram+disk" or "none".
 const char *kvctl_tiers(uint32_t tiers);
 
+// The commands: argv[0] is the command's own name; each returns the exit code.
 int kvctl_status(int argc, char **argv);
 int kvctl_sessions(int argc, char **argv);
 int kvctl_session(int argc, char **argv);

@@ -225,6 +225,7 @@ struct kvtier_score_result {
     double perplexity; // exp(mean_nll)
 };
 
+// Blocks until the last row was given to `row`.
 KVTIER_API int kvtier_score(struct kvtier_client *client, const struct kvtier_score *request,
                             struct kvtier_score_result *out_result, struct kvtier_error *error);
 

@@ -37,6 +37,7 @@ struct attention_rows {
     float *out;     // [rows, heads, head_dim]
 };
 
+// Takes the memory of a batch. STATUS_NO_MEMORY.
 enum status attention_batch_init(struct attention_batch *batch,
                                  const struct attention_options *options) KV_MUST_CHECK;
 void attention_batch_finish(struct attention_batch *batch); // zeroed memory is fine

@@ -46,6 +46,7 @@ bool cold_store_attached(const struct cold_store *store); // to kvstored, as of 
 // Tries to (re)attach when not attached; cheap when attached. Worker thread, between requests.
 void cold_store_attach(struct cold_store *store);
 
+// As store_lease says, from kvstored or the private store, whichever serves now.
 enum status cold_store_lease(struct cold_store *store, const struct kv_lease_request *request,
                              struct cold_lease *out_lease, struct reason *reason) KV_MUST_CHECK;
 // Publishes what is still queued for the lease, then gives it back. Zeroes `lease`.

@@ -42,6 +42,7 @@ uint32_t hot_pool_slot_count(const struct hot_pool *pool);
 uint32_t hot_pool_used_count(const struct hot_pool *pool);  // not FREE
 uint32_t hot_pool_spare_count(const struct hot_pool *pool); // FREE or IDLE
 
+// The slot's memory, payload_bytes long.
 void *hot_pool_payload(const struct hot_pool *pool, uint32_t slot);
 
 // A slot for writing, or HOT_SLOT_NONE when all are being written.

@@ -13,6 +13,7 @@
 
 struct mover;
 
+// Starts the thread. STATUS_NO_MEMORY.
 enum status mover_start(struct mover **out_mover) KV_MUST_CHECK;
 // Publishes what is queued, then ends the thread. NULL is fine.
 void mover_stop(struct mover *mover);

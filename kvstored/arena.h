@@ -50,6 +50,7 @@ enum status arena_grow(struct arena *arena) KV_MUST_CHECK;
 // The slot becomes EMPTY with the next generation, whatever state it is in, and free.
 void arena_release(struct arena *arena, uint32_t slot);
 
+// The slot's state word, and the generation that the owner knows it by.
 _Atomic uint64_t *arena_word(struct arena *arena, uint32_t slot);
 uint64_t arena_generation(const struct arena *arena, uint32_t slot);
 // State of an acquired slot; EMPTY when its word is not of our generation.

@@ -18,9 +18,11 @@ struct bell {
     void *context;
 };
 
+// `wake` is called on every ring, outside the mutex; may be NULL.
 void bell_init(struct bell *bell, void (*wake)(void *context), void *context);
 void bell_finish(struct bell *bell);
 
+// From any thread. Never blocks for long.
 void bell_ring(struct bell *bell);
 // Waits for a ring at most `timeout_ms` and takes it.
 void bell_wait(struct bell *bell, uint32_t timeout_ms);

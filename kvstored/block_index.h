@@ -31,6 +31,7 @@ struct block_index {
 enum status block_index_init(struct block_index *index, uint32_t count) KV_MUST_CHECK;
 void block_index_finish(struct block_index *index);
 
+// False, and nothing written, when the id is not there.
 bool block_index_find(const struct block_index *index, const struct block_id *id,
                       uint32_t *out_value);
 // STATUS_EXISTS changes nothing. STATUS_NO_MEMORY when it had to grow and could not.

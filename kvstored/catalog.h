@@ -33,6 +33,7 @@ enum status catalog_open(const char *data_dir, struct catalog *out_catalog,
                          struct reason *reason) KV_MUST_CHECK;
 void catalog_close(struct catalog *catalog);
 
+// The folder name of a namespace.
 void catalog_name_of(const uint8_t *fingerprint, struct catalog_name *out_name);
 // The namespace's folder: out [CATALOG_PATH_BYTES].
 void catalog_path(const struct catalog *catalog, const struct catalog_name *name, char *out);

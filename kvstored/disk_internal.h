@@ -29,6 +29,7 @@ enum status disk_status(int result);
 enum status disk_used_bytes(const struct disk *disk, MDB_txn *transaction,
                             uint64_t *out_bytes) KV_MUST_CHECK;
 
+// The key of a block: out [DISK_BLOCK_KEY_BYTES].
 static inline void disk_block_key(const struct block_id *id, uint8_t *out_key)
 {
     for (int i = 0; i < BLOCK_ID_BYTES; i++) {

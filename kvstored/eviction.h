@@ -26,6 +26,7 @@ struct eviction {
     uint32_t count;
 };
 
+// An empty list for slots below `slot_count`. STATUS_NO_MEMORY.
 enum status eviction_init(struct eviction *eviction, uint32_t slot_count) KV_MUST_CHECK;
 void eviction_finish(struct eviction *eviction); // zeroed memory is fine
 

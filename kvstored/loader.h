@@ -36,6 +36,7 @@ enum status loader_start(struct disk *disk, struct bell *bell, uint32_t slot_cou
 void loader_stop(struct loader *loader);
 void loader_destroy(struct loader *loader); // stopped; NULL is fine
 
+// A block to load; false from next_result when no result waits. Neither blocks.
 void loader_submit(struct loader *loader, const struct loader_block *block);
 bool loader_next_result(struct loader *loader, struct loader_result *out_result);
 

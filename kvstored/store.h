@@ -30,6 +30,7 @@ struct store_options {
     void *wake_context;          // take in; NULL = the owner polls
 };
 
+// Fails as arena, catalog and disk do, with the reason.
 enum status store_create(const struct store_options *options, struct store **out_store,
                          struct reason *reason) KV_MUST_CHECK;
 // Finishes what is queued for disk (bounded by `timeout_ms`), then gives everything back.

@@ -70,12 +70,14 @@ enum status writeback_start(struct disk *disk, struct bell *bell, uint32_t slot_
 void writeback_stop(struct writeback *writeback, uint32_t timeout_ms);
 void writeback_destroy(struct writeback *writeback); // stopped; NULL is fine
 
+// Never blocks; at most slot_count at a time.
 void writeback_submit_block(struct writeback *writeback, const struct writeback_block *block);
 // Takes the job on success. STATUS_BUSY when WRITEBACK_JOBS_MAX are under way or their
 // results wait.
 enum status writeback_submit_job(struct writeback *writeback,
                                  struct writeback_job *job) KV_MUST_CHECK;
 
+// False when no result waits.
 bool writeback_next_result(struct writeback *writeback, struct writeback_result *out_result);
 
 #endif

@@ -111,6 +111,7 @@ enum status arena_layout_check(const void *base, uint64_t file_bytes,
                                struct arena_geometry *out_geometry,
                                struct arena_layout *out_layout) KV_MUST_CHECK;
 
+// Typed views of the mapping.
 static inline struct arena_header *arena_header_at(void *base)
 {
     return (struct arena_header *)base;

@@ -40,6 +40,7 @@ struct arena_slot {
 
 struct arena_slot arena_slot_load(const _Atomic uint64_t *word); // acquire
 
+// The arrows of the drawing above.
 bool arena_slot_begin_fill(_Atomic uint64_t *word, uint64_t generation);
 bool arena_slot_publish(_Atomic uint64_t *word, uint64_t generation);
 bool arena_slot_begin_load(_Atomic uint64_t *word, uint64_t generation);

@@ -27,6 +27,7 @@ void block_id_next(const struct block_id *parent, const uint32_t *tokens, uint32
 void block_id_chain(const struct block_id *root, const uint32_t *tokens, uint32_t block_tokens,
                     uint32_t block_count, struct block_id *out_ids);
 
+// Compares all bytes.
 bool block_id_equal(const struct block_id *a, const struct block_id *b);
 
 // XXH3-64 of the header with its checksum field taken as 0, seeded with the XXH3-64 of the payload

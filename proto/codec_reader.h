@@ -56,8 +56,10 @@ enum status codec_reader_status(const struct codec_reader *reader,
 // Reports an error found in values that were read well: "problem" as in struct codec_reader.
 void codec_reader_fail(struct codec_reader *reader, const char *problem);
 
+// Whether the map has the key, whatever its value.
 bool codec_has(const struct codec_map *map, const char *key);
 
+// A field that must be there.
 bool codec_get_u64(const struct codec_map *map, const char *key, uint64_t *out);
 bool codec_get_u32(const struct codec_map *map, const char *key, uint32_t min, uint32_t max,
                    uint32_t *out);
@@ -85,6 +87,7 @@ bool codec_get_map(const struct codec_map *map, const char *key, struct codec_ma
 bool codec_get_array(const struct codec_map *map, const char *key, uint32_t max_count,
                      struct codec_array *out);
 
+// A field that may be absent.
 bool codec_opt_u64(const struct codec_map *map, const char *key, uint64_t *out);
 bool codec_opt_u32(const struct codec_map *map, const char *key, uint32_t min, uint32_t max,
                    uint32_t *out);

@@ -334,6 +334,7 @@ enum status kv_request_decode(const void *data, size_t bytes, struct kv_request 
 enum status kv_reply_decode(const void *data, size_t bytes, enum kv_op op, struct kv_reply *out,
                             struct reason *reason) KV_MUST_CHECK;
 
+// Frees what decoding took; zeroed memory is fine.
 void kv_request_finish(struct kv_request *request);
 // Frees every pointer of the reply, decoded or taken with malloc by whoever filled it in. Move a
 // lease out by zeroing `reply->lease`.

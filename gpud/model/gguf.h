@@ -90,6 +90,7 @@ void gguf_close(struct gguf *gguf); // NULL is fine
 // As given, for messages; how many tensors; and one of them, index < count.
 const char *gguf_name(const struct gguf *gguf);
 uint32_t gguf_tensor_count(const struct gguf *gguf);
+// The tensor at `index` below the count.
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, uint32_t index);
 // The head as read, from the start of the file, and its length.
 const uint8_t *gguf_head(const struct gguf *gguf, size_t *out_bytes);

@@ -96,6 +96,7 @@ void model_file_close(struct model_file *model); // NULL is fine
 
 // What was read, valid as long as the model; indexes must be below their counts.
 const struct model_config *model_file_config(const struct model_file *model);
+// The tensors of a layer below the config's count.
 const struct model_layer *model_file_layer(const struct model_file *model, uint32_t layer_index);
 const struct model_roots *model_file_roots(const struct model_file *model);
 uint32_t model_file_tensor_count(const struct model_file *model);

@@ -24,6 +24,7 @@ uint64_t os_clock_wall_ms(void);
 // UTC, ISO 8601: out [OS_CLOCK_TEXT_BYTES].
 void os_clock_text(uint64_t wall_ms, char *out);
 
+// At least so long.
 void os_sleep_ms(uint32_t ms);
 
 // Bytes from the system's random generator.

@@ -30,11 +30,13 @@ enum status os_thread_start(const char *name, void (*body)(void *argument), void
 void os_thread_join(struct os_thread *thread);
 void os_thread_yield(void);
 
+// Not recursive. Misuse is our own mistake and aborts.
 void os_mutex_init(struct os_mutex *mutex);
 void os_mutex_finish(struct os_mutex *mutex);
 void os_mutex_lock(struct os_mutex *mutex);
 void os_mutex_unlock(struct os_mutex *mutex);
 
+// Waits by the monotonic clock.
 void os_condition_init(struct os_condition *condition);
 void os_condition_finish(struct os_condition *condition);
 void os_condition_signal(struct os_condition *condition);

@@ -22,6 +22,7 @@
 #define EXP_LOWEST -87.0f // below: 0
 #define EXP_HIGHEST 88.0f // above: infinity
 
+// e^x as docs/NUMERICS.md section 5 says; the same bits in every instruction set.
 static inline float exp_f32(float x)
 {
     if (x < EXP_LOWEST) {

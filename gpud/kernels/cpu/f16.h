@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+// The float that has these bits.
 static inline float float_from_bits(uint32_t bits)
 {
     float value;
@@ -14,6 +15,7 @@ static inline float float_from_bits(uint32_t bits)
     return value;
 }
 
+// The bits of a float.
 static inline uint32_t float_bits(float value)
 {
     uint32_t bits;
@@ -21,6 +23,7 @@ static inline uint32_t float_bits(float value)
     return bits;
 }
 
+// Exact.
 static inline float f32_from_f16(uint16_t half)
 {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -36,6 +39,7 @@ static inline float f32_from_f16(uint16_t half)
     return float_from_bits(sign | (exponent + 112u) << 23 | fraction << 13);
 }
 
+// Rounds to nearest even, with denormals; too large becomes infinity.
 static inline uint16_t f16_from_f32(float value)
 {
     uint32_t bits = float_bits(value);
@@ -56,6 +60,7 @@ static inline uint16_t f16_from_f32(float value)
     return (uint16_t)(sign | ((bits - (112u << 23) + 0xfffu + odd) >> 13));
 }
 
+// Exact: 16 zero bits are appended.
 static inline float f32_from_bf16(uint16_t half)
 {
     return float_from_bits((uint32_t)half << 16);

@@ -17,6 +17,7 @@ struct matrix {
     uint8_t *data;        // [group_count][group_bytes]
 };
 
+// Whether activations are quantized for it.
 static inline bool matrix_is_quantized(const struct matrix *matrix)
 {
     return matrix->kind >= MATRIX_KIND_Q8_0;
