@@ -13,6 +13,8 @@
 #include <string.h>
 
 struct endpoint_request {
+    struct endpoint_request *next; // in the list of requests that the owner holds
+    struct endpoint_request *previous;
     uint64_t connection_id;
     uint8_t number[ENDPOINT_NUMBER_BYTES]; // as the client sent it
     size_t bytes;
@@ -30,8 +32,8 @@ struct endpoint_server {
     struct stream_server *stream;
     size_t message_bytes_max;
     uint32_t connections_max;
-    uint32_t handed_out_count; // requests the owner holds
-    struct waiting *rows;      // [connections_max]
+    struct waiting *rows;          // [connections_max]
+    struct endpoint_request *held; // by the owner, in no order
 };
 
 static struct waiting *row_of(struct endpoint_server *server, uint64_t connection_id)
@@ -83,7 +85,9 @@ void endpoint_server_close(struct endpoint_server *server)
     if (server == NULL) {
         return;
     }
-    assert(server->handed_out_count == 0);
+    while (server->held != NULL) {
+        endpoint_server_drop(server, server->held);
+    }
     stream_server_close(server->stream);
     free(server->rows);
     free(server);
@@ -112,7 +116,12 @@ static bool take_request(struct endpoint_server *server, const struct stream_eve
     memcpy(request->data, frame->data + ENDPOINT_NUMBER_BYTES, bytes);
     row->count++;
     row->bytes += bytes;
-    server->handed_out_count++;
+    request->previous = NULL;
+    request->next = server->held;
+    if (server->held != NULL) {
+        server->held->previous = request;
+    }
+    server->held = request;
     *out = (struct endpoint_event){.kind = ENDPOINT_EVENT_REQUEST,
                                    .connection_id = frame->connection_id,
                                    .peer_uid = frame->peer_uid,
@@ -183,8 +192,15 @@ void endpoint_server_reply(struct endpoint_server *server, struct endpoint_reque
 
 void endpoint_server_drop(struct endpoint_server *server, struct endpoint_request *request)
 {
-    assert(server->handed_out_count > 0);
-    server->handed_out_count--;
+    if (request->next != NULL) {
+        request->next->previous = request->previous;
+    }
+    if (request->previous != NULL) {
+        request->previous->next = request->next;
+    } else {
+        assert(server->held == request);
+        server->held = request->next;
+    }
     struct waiting *row = row_of(server, request->connection_id);
     if (row != NULL) { // else its CLOSED was told
         row->count--;

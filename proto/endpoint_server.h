@@ -53,8 +53,7 @@ struct endpoint_event {
 enum status endpoint_server_open(const struct endpoint_server_options *options,
                                  struct endpoint_server **out_server,
                                  struct reason *reason) KV_MUST_CHECK;
-// Ends every connection and removes the socket file. Requests that were handed out must have been
-// replied to or dropped before. NULL is fine.
+// Ends every connection and request and removes the socket file. NULL is fine.
 void endpoint_server_close(struct endpoint_server *server);
 
 // Waits at most `timeout_ms` for the next event. STATUS_TIMEOUT. A connection that has more than

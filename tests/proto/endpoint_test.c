@@ -340,7 +340,7 @@ static void one_client_cannot_take_everything(void **state)
         events[i] = next_event(server, ENDPOINT_EVENT_REQUEST);
     }
     next_event(server, ENDPOINT_EVENT_CLOSED);
-    for (int i = 0; i < ENDPOINT_REQUESTS_MAX; i++) {
+    for (int i = 0; i < ENDPOINT_REQUESTS_MAX; i += 2) { // the others end with the server
         endpoint_server_drop(server, events[i].request);
     }
     stream_client_close(rude);
