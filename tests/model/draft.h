@@ -190,7 +190,10 @@ static inline void draft_layout(struct draft *draft)
     draft->data_bytes = 0;
     for (size_t i = 0; i < draft->tensor_count; i++) {
         struct draft_tensor *tensor = &draft->tensors[i];
-        uint64_t rows = tensor->dimension_count > 1 ? tensor->dimensions[1] : 1;
+        uint64_t rows = 1;
+        for (uint32_t d = 1; d < tensor->dimension_count; d++) {
+            rows *= tensor->dimensions[d];
+        }
         tensor->offset = draft->data_bytes;
         tensor->bytes =
             tensor_row_bytes((enum tensor_type)tensor->type, tensor->dimensions[0]) * rows;
