@@ -42,7 +42,7 @@ gpud/stats
 kvstored/main       kvstored/*
 kvstored/dispatcher kvstored/store kvstored/stats kvstored/config
 kvstored/store      kvstored/block_index kvstored/arena kvstored/eviction kvstored/lease kvstored/checkpoint kvstored/writeback kvstored/loader kvstored/inspector kvstored/catalog kvstored/disk kvstored/bell kvstored/value_stats
-kvstored/inspector  kvstored/verify kvstored/catalog kvstored/checkpoint kvstored/disk kvstored/bell
+kvstored/inspector  kvstored/verify kvstored/value_stats kvstored/catalog kvstored/checkpoint kvstored/disk kvstored/bell
 kvstored/writeback  kvstored/arena kvstored/block_index kvstored/sweep kvstored/checkpoint kvstored/disk kvstored/bell
 kvstored/loader     kvstored/arena kvstored/disk kvstored/bell
 kvstored/verify     kvstored/sweep kvstored/checkpoint kvstored/disk
