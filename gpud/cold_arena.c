@@ -7,6 +7,7 @@
 #include "client/kv_client.h"
 #include "kvstored/store.h"
 #include "proto/arena_layout.h"
+#include "proto/arena_lock.h"
 #include "proto/os/clock.h"
 #include "proto/os/shm.h"
 #include "proto/os/thread.h"
@@ -59,6 +60,10 @@ static enum status map_arena(struct cold_arena *arena, const struct kv_namespace
     }
     if (status == STATUS_OK && atomic_load(&arena_header_at(arena->base)->epoch) != hello->epoch) {
         status = STATUS_STALE;
+    }
+    if (status == STATUS_OK) {
+        // Held as long as the mapping: kvstored takes no slot back from us before.
+        status = arena_lock_acquire(&arena->shm, &arena->layout, hello->arena_row);
     }
     if (status != STATUS_OK) {
         return reason_set(reason, status, "restart kvstored",
