@@ -262,7 +262,9 @@ static inline void app_set_ids(struct request *request, const uint32_t *ids, uin
 {
     free(request->input.prompt_ids);
     request->input.prompt_ids = malloc(count * sizeof(*ids) + 1);
-    memcpy(request->input.prompt_ids, ids, count * sizeof(*ids));
+    if (count > 0) {
+        memcpy(request->input.prompt_ids, ids, count * sizeof(*ids));
+    }
     request->input.prompt_id_count = count;
 }
 

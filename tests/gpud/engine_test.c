@@ -175,6 +175,29 @@ static void text_is_whole_and_stops_where_asked(void **state)
     machine_destroy(&machine);
 }
 
+static void held_back_text_comes_at_the_end(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    static struct app full, app;
+    machine_create(&machine, &(struct machine_options){0});
+    uint32_t ids[20];
+    random_ids(ids, 20, 3);
+    app_generate(&machine, &full, NULL, ids, 20, 30);
+    char stop[] = "????";
+    stop[0] = full.text[full.text_bytes - 1]; // the text ends with the start of a stop string
+    struct request *request = app_request(&app, REQUEST_KIND_GENERATE);
+    app_set_ids(request, ids, 20);
+    request->input.max_tokens = 30;
+    request->input.stop[0] = strdup(stop);
+    request->input.stop_count = 1;
+    app_run(&machine, &app, request);
+    app_expect_done(&app, FINISH_REASON_LENGTH);
+    assert_int_equal(app.text_bytes, full.text_bytes);
+    assert_memory_equal(app.text, full.text, full.text_bytes);
+    machine_destroy(&machine);
+}
+
 static void end_token_stops_and_is_kept(void **state)
 {
     (void)state;
@@ -484,6 +507,7 @@ int main(void)
         cmocka_unit_test(prompts_of_every_length_work),
         cmocka_unit_test(neighbours_do_not_change_a_request),
         cmocka_unit_test(text_is_whole_and_stops_where_asked),
+        cmocka_unit_test(held_back_text_comes_at_the_end),
         cmocka_unit_test(end_token_stops_and_is_kept),
         cmocka_unit_test(zero_tokens_compute_the_prompt_only),
         cmocka_unit_test(cancelling_ends_every_phase),

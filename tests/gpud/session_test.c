@@ -174,6 +174,22 @@ static void resumed_sessions_go_on_as_if_never_stopped(void **state)
     }
 }
 
+static void text_goes_on_within_a_character(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    static struct app app;
+    machine_create(&machine, &(struct machine_options){0});
+    static const uint32_t ids[] = {VOCAB_LETTERS, 5}; // 'a', then the first byte of four
+    app_generate(&machine, &app, "s", ids, 2, 0);
+    app_generate(&machine, &app, "s", NULL, 0, 1);
+    app_expect_done(&app, FINISH_REASON_LENGTH);
+    assert_true(app.ids[0] >= 15); // no byte: what was begun becomes U+FFFD, and is not forgotten
+    assert_true(app.text_bytes > 3);
+    assert_memory_equal(app.text, "\xef\xbf\xbd", 3);
+    machine_destroy(&machine);
+}
+
 static void seeds_differ_unless_given(void **state)
 {
     (void)state;
@@ -331,6 +347,7 @@ int main(void)
         cmocka_unit_test(settings_come_back),
         cmocka_unit_test(damaged_settings_are_a_status),
         cmocka_unit_test(resumed_sessions_go_on_as_if_never_stopped),
+        cmocka_unit_test(text_goes_on_within_a_character),
         cmocka_unit_test(seeds_differ_unless_given),
         cmocka_unit_test(errors_keep_the_session_as_it_was),
         cmocka_unit_test(text_gets_one_bos_at_the_start_only),
