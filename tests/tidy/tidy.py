@@ -92,8 +92,9 @@ THIRD_PARTY = {
     "systemd/": r"proto/os/service_posix\.c",
 }
 GETENV = r"(\w+/)*(config|runtime_dir)\.c|proto/os/service_posix\.c"  # the last: NOTIFY_SOCKET of sd_notify(3)
-# Modules whose test is not tests/*/<module>_test.c.
+# Modules and folders whose test has another name.
 TESTED_ELSEWHERE = {
+    "proto/os": "tests/proto/os_test.c",
     "client/gpuctl": "tests/end_to_end/test_commands.py",
     "client/kvctl": "tests/end_to_end/test_commands.py",
     "gpud/main": "tests/end_to_end/test_daemons.py",
@@ -227,13 +228,14 @@ def check_prototypes(tree):
 
 
 def check_tests(tree):
+    """A module has tests/*/<module>_test.c, or one of a shorter name that covers several (arena_test.c: arena_slot.c)."""
     tests = {pathlib.PurePath(name).name for name in tree.files if name.startswith("tests/")}
     for name in tree.sources(".c"):
-        module = tree.module(name)
-        elsewhere = TESTED_ELSEWHERE.get(module)
-        names = {PLATFORM_SUFFIX.sub("", pathlib.PurePath(name).stem), pathlib.PurePath(module).name}
-        if elsewhere is None and not any(f"{stem}_test.c" in tests for stem in names):
-            yield f"{name}: no tests/*/{pathlib.PurePath(module).name}_test.c"
+        elsewhere = TESTED_ELSEWHERE.get(tree.module(name)) or TESTED_ELSEWHERE.get(str(pathlib.PurePath(name).parent))
+        words = PLATFORM_SUFFIX.sub("", pathlib.PurePath(name).stem).split("_")
+        names = {"_".join(words[:count]) + "_test.c" for count in range(1, len(words) + 1)}
+        if elsewhere is None and not names & tests:
+            yield f"{name}: no tests/*/{'_'.join(words)}_test.c"
         elif elsewhere is not None and elsewhere not in tree.files:
             yield f"{name}: its test {elsewhere} is missing"
 
