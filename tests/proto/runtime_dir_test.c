@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// At stake: two instances, and tests, never meet, and one that meets another says so by name. Paths
-// by the table of INTERFACE "Files", the instance lock, and the log line they end up in.
+// At stake: two instances, and tests, never meet. Paths by the table of INTERFACE "Files".
 #include "tests/check.h"
 
-#include "proto/instance_lock.h"
 #include "proto/limits.h"
-#include "proto/log.h"
 #include "proto/runtime_dir.h"
 
 #include <sys/stat.h>
@@ -118,69 +115,6 @@ static void each_folder_has_an_arena_of_its_own(void **state)
     check_folder_remove(base);
 }
 
-static void a_second_instance_is_refused_by_name(void **state)
-{
-    (void)state;
-    char base[256];
-    check_folder_create(base);
-    struct instance_lock one;
-    struct instance_lock two;
-    struct reason reason = {0};
-    CHECK_OK(instance_lock_acquire(base, "gpud", &one, &reason));
-    CHECK_OK(instance_lock_acquire(base, "kvstored", &two, &reason)); // another kind may run
-    instance_lock_release(&two);
-    assert_int_equal(instance_lock_acquire(base, "gpud", &two, &reason), STATUS_BUSY);
-    char pid[32];
-    snprintf(pid, sizeof(pid), "process %ld", (long)getpid());
-    assert_true(strstr(reason.text, "gpud") != NULL && strstr(reason.text, base) != NULL &&
-                strstr(reason.text, pid) != NULL);
-    instance_lock_release(&one);
-    CHECK_OK(instance_lock_acquire(base, "gpud", &two, &reason));
-    instance_lock_release(&two);
-    check_folder_remove(base);
-    assert_int_equal(instance_lock_acquire(base, "gpud", &two, &reason), STATUS_NOT_FOUND);
-}
-
-// What `log_event` writes to stderr.
-static void captured(char *out, size_t bytes, enum log_level level, const char *value)
-{
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    int saved = dup(STDERR_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    log_event(level, "TEST-EVENT", "key=%s", value);
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    close(ends[1]);
-    ssize_t got = read(ends[0], out, bytes - 1);
-    out[got > 0 ? got : 0] = '\0';
-    close(ends[0]);
-}
-
-static void a_log_line_is_one_line(void **state)
-{
-    (void)state;
-    char line[2 * LOG_LINE_BYTES];
-    captured(line, sizeof(line), LOG_LEVEL_INFO, "a\nb\x1b[31m");
-    assert_string_equal(line + strlen("2026-01-01T00:00:00.000Z"),
-                        " info TEST-EVENT key=a?b?[31m\n");
-    char value[2000];
-    memset(value, 'x', sizeof(value) - 1);
-    value[sizeof(value) - 1] = '\0';
-    captured(line, sizeof(line), LOG_LEVEL_ERROR, value);
-    assert_true(strlen(line) <= LOG_LINE_BYTES);
-    assert_int_equal(line[strlen(line) - 1], '\n');
-    captured(line, sizeof(line), LOG_LEVEL_DEBUG, "x"); // below the default level
-    assert_string_equal(line, "");
-    enum log_level level = LOG_LEVEL_ERROR;
-    assert_true(log_level_parse("debug", &level) && level == LOG_LEVEL_DEBUG);
-    assert_false(log_level_parse("loud", &level));
-    log_level_set(LOG_LEVEL_WARNING);
-    captured(line, sizeof(line), LOG_LEVEL_INFO, "x");
-    assert_string_equal(line, "");
-    log_level_set(LOG_LEVEL_INFO);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,8 +122,6 @@ int main(void)
         cmocka_unit_test(bad_values_are_named),
         cmocka_unit_test(runtime_folders_are_checked),
         cmocka_unit_test(each_folder_has_an_arena_of_its_own),
-        cmocka_unit_test(a_second_instance_is_refused_by_name),
-        cmocka_unit_test(a_log_line_is_one_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

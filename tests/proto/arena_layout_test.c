@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // At stake: two processes read and write one memory by these numbers. Regions must not overlap and
 // must fit; an arena whose header says anything else than its geometry implies is refused, field by
-// field; a slot has one state at a time however many threads pull at it; a client's death frees its
-// lock.
+// field.
 #include "tests/check.h"
 
 #include "proto/arena_layout.h"
-#include "proto/arena_lock.h"
-#include "proto/arena_slot.h"
-#include "proto/os/thread.h"
-
-#include <signal.h>
-#include <sys/wait.h>
 
 static struct arena_geometry geometry_of(uint32_t group_count, uint32_t slot_count)
 {
@@ -204,126 +197,6 @@ static void every_header_field_is_checked(void **state)
     free(page);
 }
 
-static void arrows_start_only_where_they_start(void **state)
-{
-    (void)state;
-    static bool (*const arrows[])(_Atomic uint64_t *, uint64_t) = {
-        arena_slot_begin_fill,  arena_slot_publish,   arena_slot_begin_load,
-        arena_slot_finish_load, arena_slot_fail_load, arena_slot_clear};
-    // to[arrow][from]: the state it leads to, or -1.
-    static const int to[6][4] = {{ARENA_SLOT_FILLING, -1, -1, -1}, {-1, ARENA_SLOT_READY, -1, -1},
-                                 {ARENA_SLOT_LOADING, -1, -1, -1}, {-1, -1, ARENA_SLOT_READY, -1},
-                                 {-1, -1, ARENA_SLOT_FILLING, -1}, {-1, 0, 0, 0}};
-    for (int arrow = 0; arrow < 6; arrow++) {
-        for (uint64_t from = 0; from < 4; from++) {
-            _Atomic uint64_t word = 5 << 8 | from;
-            assert_false(arrows[arrow](&word, 4)); // an old generation
-            assert_false(arrows[arrow](&word, 6));
-            assert_int_equal(word, 5 << 8 | from);
-            assert_int_equal(arrows[arrow](&word, 5), to[arrow][from] >= 0);
-            struct arena_slot slot = arena_slot_load(&word);
-            if (to[arrow][from] < 0) {
-                assert_int_equal(word, 5 << 8 | from);
-            } else {
-                assert_int_equal(slot.state, to[arrow][from]);
-                assert_int_equal(slot.generation, arrow == 5 ? 6 : 5);
-            }
-        }
-    }
-    _Atomic uint64_t last = ARENA_GENERATION_MAX << 8 | ARENA_SLOT_READY;
-    assert_true(arena_slot_clear(&last, ARENA_GENERATION_MAX));
-    assert_int_equal(last, 0);
-}
-
-// Two threads fill and clear one slot; whoever wins an arrow owns the plain counter beside it.
-struct race {
-    _Atomic uint64_t word;
-    uint64_t plain; // written only between begin_fill and publish
-};
-
-static void pull(void *argument)
-{
-    struct race *race = argument;
-    for (int won = 0; won < 20000;) {
-        struct arena_slot slot = arena_slot_load(&race->word);
-        if (slot.state == ARENA_SLOT_EMPTY && arena_slot_begin_fill(&race->word, slot.generation)) {
-            race->plain++;
-            assert_true(arena_slot_publish(&race->word, slot.generation));
-            won++;
-        } else if (slot.state == ARENA_SLOT_READY) {
-            (void)arena_slot_clear(&race->word, slot.generation);
-        }
-    }
-}
-
-static void two_threads_never_own_one_slot(void **state)
-{
-    (void)state;
-    struct race race = {0};
-    struct os_thread *threads[2];
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(os_thread_start("pull", pull, &race, &threads[i]));
-    }
-    for (int i = 0; i < 2; i++) {
-        os_thread_join(threads[i]);
-    }
-    assert_int_equal(race.plain, 40000);
-}
-
-static void a_dead_client_holds_no_lock(void **state)
-{
-    (void)state;
-    struct arena_geometry geometry = geometry_of(1, 4);
-    struct arena_layout layout;
-    CHECK_OK(arena_layout_compute(&geometry, &layout));
-    char name[64];
-    snprintf(name, sizeof(name), "/kvtier-test-%ld", (long)getpid());
-    struct os_shm owner;
-    struct os_shm client;
-    CHECK_OK(os_shm_create(name, layout.total_bytes, &owner, NULL));
-    CHECK_OK(os_shm_open(name, &client, NULL));
-    bool held = true;
-    CHECK_OK(arena_lock_held(&owner, &layout, 7, &held));
-    assert_false(held);
-    CHECK_OK(arena_lock_acquire(&client, &layout, 7));
-    CHECK_OK(arena_lock_held(&owner, &layout, 7, &held));
-    assert_true(held);
-    CHECK_OK(arena_lock_held(&owner, &layout, 6, &held));
-    assert_false(held);
-    struct os_shm second;
-    CHECK_OK(os_shm_open(name, &second, NULL));
-    assert_int_equal(arena_lock_acquire(&second, &layout, 7), STATUS_BUSY);
-    os_shm_close(&second); // another mapping's close does not end our lock, as POSIX locks would
-    CHECK_OK(arena_lock_held(&owner, &layout, 7, &held));
-    assert_true(held);
-    arena_lock_release(&client, &layout, 7);
-    CHECK_OK(arena_lock_held(&owner, &layout, 7, &held));
-    assert_false(held);
-    int ready[2];
-    assert_int_equal(pipe(ready), 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        struct os_shm own;
-        char byte = os_shm_open(name, &own, NULL) == STATUS_OK &&
-                    arena_lock_acquire(&own, &layout, 9) == STATUS_OK;
-        (void)!write(ready[1], &byte, 1);
-        pause();
-        _exit(0);
-    }
-    char byte = 0;
-    assert_int_equal(read(ready[0], &byte, 1), 1);
-    assert_int_equal(byte, 1);
-    CHECK_OK(arena_lock_held(&owner, &layout, 9, &held));
-    assert_true(held);
-    kill(pid, SIGKILL);
-    waitpid(pid, NULL, 0);
-    CHECK_OK(arena_lock_held(&owner, &layout, 9, &held));
-    assert_false(held);
-    os_shm_close(&client);
-    os_shm_close(&owner);
-    CHECK_OK(os_shm_unlink(name));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,9 +204,6 @@ int main(void)
         cmocka_unit_test(pointers_follow_the_layout),
         cmocka_unit_test(impossible_geometry_is_refused),
         cmocka_unit_test(every_header_field_is_checked),
-        cmocka_unit_test(arrows_start_only_where_they_start),
-        cmocka_unit_test(two_threads_never_own_one_slot),
-        cmocka_unit_test(a_dead_client_holds_no_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
