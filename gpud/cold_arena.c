@@ -8,6 +8,7 @@
 #include "kvstored/store.h"
 #include "proto/arena_layout.h"
 #include "proto/arena_lock.h"
+#include "proto/block_id.h"
 #include "proto/os/clock.h"
 #include "proto/os/shm.h"
 #include "proto/os/thread.h"
@@ -286,6 +287,29 @@ bool cold_arena_lease_valid(const struct cold_arena *arena, const struct kv_leas
         }
     }
     return true;
+}
+
+uint32_t cold_arena_true_blocks(const struct cold_arena *arena,
+                                const struct kv_namespace *name_space,
+                                const struct kv_lease_request *request,
+                                const struct kv_lease *lease)
+{
+    uint32_t block_tokens = name_space->block_tokens;
+    struct block_id id;
+    block_id_root(name_space->fingerprint, request->salt, request->salt_bytes, request->mode, &id);
+    for (uint32_t b = 0; b < request->hit_block_max; b++) {
+        const uint32_t *tokens = request->tokens + (size_t)b * block_tokens;
+        block_id_next(&id, tokens, block_tokens, &id);
+        if (lease->slots[b].source != KV_SOURCE_RAM) {
+            continue;
+        }
+        const struct block_header *header = cold_arena_header(arena, lease->slots[b].slot_index);
+        if (!block_id_equal(&header->id, &id) ||
+            memcmp(header->tokens, tokens, block_tokens * sizeof(*tokens)) != 0) {
+            return b;
+        }
+    }
+    return request->hit_block_max;
 }
 
 void *cold_arena_payload(const struct cold_arena *arena, uint32_t slot_index)

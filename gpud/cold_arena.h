@@ -41,6 +41,13 @@ enum status cold_arena_call(struct cold_arena *arena, const struct kv_request *r
 bool cold_arena_lease_valid(const struct cold_arena *arena, const struct kv_lease_request *request,
                             const struct kv_lease *lease);
 
+// The number of leading blocks whose cached KV is what the request's tokens mean: every one that is
+// in RAM must carry the id of its place in the chain, and its tokens. hit_block_max when all do.
+uint32_t cold_arena_true_blocks(const struct cold_arena *arena,
+                                const struct kv_namespace *name_space,
+                                const struct kv_lease_request *request,
+                                const struct kv_lease *lease);
+
 // Of a slot that a lease names.
 void *cold_arena_payload(const struct cold_arena *arena, uint32_t slot_index);
 struct block_header *cold_arena_header(const struct cold_arena *arena, uint32_t slot_index);

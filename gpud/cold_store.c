@@ -10,7 +10,6 @@
 #include "client/kv_client.h"
 #include "gpud/cold_arena.h"
 #include "gpud/mover.h"
-#include "proto/block_id.h"
 #include "proto/os/clock.h"
 #include "proto/os/thread.h"
 
@@ -229,6 +228,13 @@ void cold_store_destroy(struct cold_store *store)
 
 // ---- requests
 
+// Sees to it that somebody serves: kvstored when it answers, else the private arena.
+static enum status need_arena(struct cold_store *store, struct reason *reason)
+{
+    cold_store_attach(store);
+    return cold_store_attached(store) ? STATUS_OK : need_private(store, reason);
+}
+
 // Carries out a request with whoever serves; when kvstored turns out to be gone, once more with its
 // successor or the private arena. On success *out_arena holds a reference for the caller.
 static enum status store_call(struct cold_store *store, const struct kv_request *request,
@@ -237,10 +243,14 @@ static enum status store_call(struct cold_store *store, const struct kv_request 
 {
     enum status status = STATUS_UNREACHABLE;
     for (int attempt = 0; attempt < 2; attempt++) {
+        status = need_arena(store, reason);
+        if (status != STATUS_OK) {
+            return status;
+        }
         struct cold_arena *arena = hold_current(store);
-        if (arena == NULL) {
-            return reason_set(reason, STATUS_UNREACHABLE, "start kvstored",
-                              "cold store: kvstored is not running");
+        if (arena == NULL) { // kvstored went away just now
+            status = reason_set(reason, STATUS_UNREACHABLE, "", "cold store: kvstored went away");
+            continue;
         }
         status = cold_arena_call(arena, request, out_reply, reason);
         if (status == STATUS_OK) {
@@ -252,37 +262,8 @@ static enum status store_call(struct cold_store *store, const struct kv_request 
         if (alive) {
             return status;
         }
-        cold_store_attach(store);
-        enum status fallback = cold_store_attached(store) ? STATUS_OK : need_private(store, reason);
-        if (fallback != STATUS_OK) {
-            return fallback;
-        }
     }
     return status;
-}
-
-// The number of leading blocks of a lease whose cached KV is what the request's tokens mean: all
-// that are READY must carry the id of their place in the chain and its tokens.
-static uint32_t true_blocks(const struct cold_store *store, const struct cold_arena *arena,
-                            const struct kv_lease_request *request, const struct kv_lease *lease)
-{
-    uint32_t block_tokens = store->name_space->block_tokens;
-    struct block_id id;
-    block_id_root(store->name_space->fingerprint, request->salt, request->salt_bytes, request->mode,
-                  &id);
-    for (uint32_t b = 0; b < request->hit_block_max; b++) {
-        const uint32_t *tokens = request->tokens + (size_t)b * block_tokens;
-        block_id_next(&id, tokens, block_tokens, &id);
-        if (lease->slots[b].source != KV_SOURCE_RAM) {
-            continue;
-        }
-        const struct block_header *header = cold_arena_header(arena, lease->slots[b].slot_index);
-        if (!block_id_equal(&header->id, &id) ||
-            memcmp(header->tokens, tokens, block_tokens * sizeof(*tokens)) != 0) {
-            return b;
-        }
-    }
-    return request->hit_block_max;
 }
 
 static void release_lease(struct cold_arena *arena, uint64_t lease_id)
@@ -299,7 +280,6 @@ enum status cold_store_lease(struct cold_store *store, const struct kv_lease_req
 {
     assert(request->token_count > 0);
     assert(request->hit_block_max <= (request->token_count - 1) / store->name_space->block_tokens);
-    cold_store_attach(store);
     struct kv_request message = {.op = KV_OP_LEASE, .lease = *request};
     // The second round is for a lease with a wrong block, which is asked for as a miss.
     for (int round = 0; round < 2; round++) {
@@ -314,7 +294,8 @@ enum status cold_store_lease(struct cold_store *store, const struct kv_lease_req
         kv_reply_finish(&reply);
         uint32_t hit_block_max = 0;
         if (cold_arena_lease_valid(arena, &message.lease, &lease)) {
-            hit_block_max = true_blocks(store, arena, &message.lease, &lease);
+            hit_block_max =
+                cold_arena_true_blocks(arena, store->name_space, &message.lease, &lease);
             if (hit_block_max == message.lease.hit_block_max) {
                 *out_lease = (struct cold_lease){
                     .arena = arena, .lease = lease, .is_private = cold_arena_is_private(arena)};
@@ -430,7 +411,6 @@ enum status cold_store_session_get(struct cold_store *store, const char *name, c
                                    uint32_t salt_bytes, struct kv_checkpoint **out_checkpoint,
                                    struct reason *reason)
 {
-    cold_store_attach(store);
     const struct kv_request request = {
         .op = KV_OP_SESSION_GET, .session = {.name = name, .salt = salt, .salt_bytes = salt_bytes}};
     struct kv_reply reply;
@@ -451,7 +431,6 @@ enum status cold_store_session_list(struct cold_store *store, const void *salt, 
                                     struct kv_session_info **out_sessions, uint32_t *out_count,
                                     struct reason *reason)
 {
-    cold_store_attach(store);
     const struct kv_request request = {.op = KV_OP_SESSION_LIST,
                                        .session = {.salt = salt, .salt_bytes = salt_bytes}};
     struct kv_reply reply;
@@ -467,7 +446,6 @@ enum status cold_store_session_list(struct cold_store *store, const void *salt, 
 enum status cold_store_session_delete(struct cold_store *store, const char *name, const void *salt,
                                       uint32_t salt_bytes, struct reason *reason)
 {
-    cold_store_attach(store);
     const struct kv_request request = {
         .op = KV_OP_SESSION_DELETE,
         .session = {.name = name, .salt = salt, .salt_bytes = salt_bytes}};

@@ -2,8 +2,8 @@
 // At stake: that nothing a store says is used unchecked: a lease that names a slot outside the
 // arena, of another generation or in another state than its source says is told apart. Over a
 // private arena, whose leases are forged here one field at a time.
+#include "fill.h"
 #include "gpud/cold_arena.h"
-#include "tests/check.h"
 
 enum { BLOCK_TOKENS = 32, SLOTS = 8 };
 
@@ -101,6 +101,62 @@ static void forged_leases_are_told_apart(void **state)
     cold_arena_destroy(arena);
 }
 
+// Fills, publishes and gives back a lease, and takes it again: three hits.
+static struct kv_lease lease_hits(struct cold_arena *arena)
+{
+    struct kv_lease lease = lease_four(arena);
+    struct block_id parent;
+    block_id_root(name_space.fingerprint, "u", 1, ATTENTION_MODE_EXACT, &parent);
+    const uint32_t indexes[4] = {0, 1, 2, 3};
+    for (uint32_t b = 0; b < 4; b++) {
+        const struct kv_slot_ref *ref = &lease.slots[b];
+        fill_block(&name_space, tokens, b, &parent, cold_arena_header(arena, ref->slot_index),
+                   cold_arena_payload(arena, ref->slot_index));
+        assert_true(arena_slot_publish(cold_arena_word(arena, ref->slot_index), ref->generation));
+    }
+    const struct kv_request requests[2] = {
+        {.op = KV_OP_PUBLISH, .publish = {lease.lease_id, indexes, 4}},
+        {.op = KV_OP_RELEASE, .release = {lease.lease_id}},
+    };
+    for (int i = 0; i < 2; i++) {
+        struct kv_reply reply;
+        struct reason reason = {0};
+        CHECK_OK(cold_arena_call(arena, &requests[i], &reply, &reason));
+        kv_reply_finish(&reply);
+    }
+    kv_lease_finish(&lease);
+    return lease_four(arena);
+}
+
+// What a store that mixes up its blocks would answer: hits that are not the ones asked for.
+static void wrong_hits_are_told_apart(void **state)
+{
+    (void)state;
+    struct cold_arena *arena = arena_create();
+    struct kv_lease lease = lease_hits(arena);
+    const struct kv_lease_request *request = &lease_request.lease;
+    for (uint32_t b = 0; b < 3; b++) {
+        assert_int_equal(lease.slots[b].source, KV_SOURCE_RAM);
+    }
+    assert_int_equal(cold_arena_true_blocks(arena, &name_space, request, &lease), 3);
+    const struct kv_slot_ref one = lease.slots[1];
+    lease.slots[1] = lease.slots[2];
+    lease.slots[2] = one;
+    assert_true(cold_arena_lease_valid(arena, request, &lease));
+    assert_int_equal(cold_arena_true_blocks(arena, &name_space, request, &lease), 1);
+    lease.slots[2] = lease.slots[1];
+    lease.slots[1] = one;
+    // Another user's blocks are not ours, whatever their tokens.
+    struct kv_lease_request other = *request;
+    other.salt = "v";
+    assert_int_equal(cold_arena_true_blocks(arena, &name_space, &other, &lease), 0);
+    struct block_header *header = cold_arena_header(arena, lease.slots[2].slot_index);
+    header->tokens[BLOCK_TOKENS - 1]++;
+    assert_int_equal(cold_arena_true_blocks(arena, &name_space, request, &lease), 2);
+    kv_lease_finish(&lease);
+    cold_arena_destroy(arena);
+}
+
 static void statuses_are_the_stores(void **state)
 {
     (void)state;
@@ -151,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_of_a_lease_are_apart),
         cmocka_unit_test(forged_leases_are_told_apart),
+        cmocka_unit_test(wrong_hits_are_told_apart),
         cmocka_unit_test(statuses_are_the_stores),
         cmocka_unit_test(absent_kvstored_is_unreachable),
         cmocka_unit_test(references_are_counted),
