@@ -34,7 +34,7 @@ struct engine_options {
     struct worker *worker;
     struct stats *stats;
     uint32_t vocab_count;
-    uint32_t running_max;      // as the worker's
+    uint32_t running_max;      // as the worker's; at most the KV cache's sequence_count_max
     uint32_t batch_tokens_max; // as the scheduler's
 };
 

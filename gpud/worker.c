@@ -4,8 +4,8 @@
 // requests cannot block each other, and a large request is not overtaken for ever by small ones.
 //  - At most running_max leases are out, so the engine has a place for whoever comes.
 //  - A session has one writer from its tokens on until its checkpoint: `writers`.
-//  - When slots are leased to others (kvctl pins, another gpud) and none of ours runs, nobody will
-//    wake us: the head asks again every RETRY_MS, and gives up after WAIT_ALONE_MS.
+//  - A head that was refused asks again when one of ours ends, and every RETRY_MS, since slots may
+//    be leased to others (kvctl pins) too. While none of ours runs it gives up after WAIT_ALONE_MS.
 #include "gpud/worker.h"
 
 #include "gpud/session.h"
@@ -19,7 +19,8 @@
 #include <string.h>
 
 enum {
-    RETRY_MS = 20, // while anyone stands in line: also how soon its cancelling is seen
+    LOOK_MS = 20, // how soon cancelling in line is seen
+    RETRY_MS = 100,
     WAIT_ALONE_MS = 5000,
     INBOX_CAPACITY = 2 * WORKER_REQUESTS_MAX, // a request is in it at most once, submit overshoots
 };
@@ -41,6 +42,7 @@ struct worker {
     // ---- worker thread only
     struct request *line, **line_end; // leave it in order; linked by `next`
     uint32_t leased_count;
+    uint64_t retry_at_ms;    // the head was refused and asks again then; 0: it was not
     uint64_t alone_since_ms; // the head was refused while none of ours ran; 0: not so
     struct request *writers[WORKER_REQUESTS_MAX]; // requests that hold a session
     uint32_t writer_count;
@@ -240,11 +242,12 @@ static void drop_cancelled(struct worker *worker)
 // Whether the head may wait on although it got no lease.
 static bool may_wait(struct worker *worker)
 {
+    uint64_t now_ms = os_clock_ms();
+    worker->retry_at_ms = now_ms + RETRY_MS;
     if (worker->leased_count > 0) {
         worker->alone_since_ms = 0;
         return true;
     }
-    uint64_t now_ms = os_clock_ms();
     if (worker->alone_since_ms == 0) {
         worker->alone_since_ms = now_ms;
     }
@@ -254,6 +257,9 @@ static bool may_wait(struct worker *worker)
 static void admit(struct worker *worker)
 {
     drop_cancelled(worker);
+    if (os_clock_ms() < worker->retry_at_ms) {
+        return;
+    }
     while (worker->line != NULL && worker->leased_count < worker->options.running_max) {
         struct reason reason = {0};
         enum status status = lease(worker, worker->line, &reason);
@@ -261,6 +267,7 @@ static void admit(struct worker *worker)
             return;
         }
         worker->alone_since_ms = 0;
+        worker->retry_at_ms = 0;
         struct request *request = line_remove(worker, &worker->line);
         if (status != STATUS_OK) {
             end_error(worker, request, status, &reason);
@@ -276,6 +283,7 @@ static void complete(struct worker *worker, struct request *request)
 {
     assert(worker->leased_count > 0);
     worker->leased_count--;
+    worker->retry_at_ms = 0;
     end_run(worker, request);
 }
 
@@ -437,7 +445,7 @@ static void worker_main(void *argument)
     enum status status = STATUS_OK;
     while (status != STATUS_CLOSED) {
         status = os_queue_pop(&worker->inbox, &item,
-                              worker->line == NULL ? (uint32_t)OS_WAIT_FOREVER : RETRY_MS);
+                              worker->line == NULL ? (uint32_t)OS_WAIT_FOREVER : LOOK_MS);
         if (status == STATUS_OK && item.kind == ITEM_SUBMIT) {
             take_in(worker, item.request);
         } else if (status == STATUS_OK) {

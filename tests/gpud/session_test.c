@@ -174,6 +174,33 @@ static void resumed_sessions_go_on_as_if_never_stopped(void **state)
     }
 }
 
+static void kept_sessions_stay_kept(void **state)
+{
+    (void)state;
+    static struct machine machine;
+    static struct app app;
+    machine_create(&machine, &(struct machine_options){0});
+    uint32_t ids[PROMPT];
+    random_ids(ids, PROMPT, 14);
+    app_generate(&machine, &app, "s", ids, PROMPT, 5);
+    struct kv_checkpoint *checkpoint = NULL;
+    struct kv_checkpoint_reply reply;
+    struct reason reason = {0};
+    rig_check(cold_store_session_get(machine.rig.cold_store, "s", "user", 4, &checkpoint, &reason),
+              &reason);
+    assert_false(checkpoint->keep);
+    checkpoint->keep = true; // as `session save` does
+    rig_check(cold_store_checkpoint(machine.rig.cold_store, checkpoint, &reply, &reason), &reason);
+    free(checkpoint);
+    app_generate(&machine, &app, "s", ids, PROMPT, 5);
+    rig_check(cold_store_session_get(machine.rig.cold_store, "s", "user", 4, &checkpoint, &reason),
+              &reason);
+    assert_true(checkpoint->keep);
+    assert_int_equal(checkpoint->token_count, 2 * PROMPT + 10);
+    free(checkpoint);
+    machine_destroy(&machine);
+}
+
 static void text_goes_on_within_a_character(void **state)
 {
     (void)state;
@@ -347,6 +374,7 @@ int main(void)
         cmocka_unit_test(settings_come_back),
         cmocka_unit_test(damaged_settings_are_a_status),
         cmocka_unit_test(resumed_sessions_go_on_as_if_never_stopped),
+        cmocka_unit_test(kept_sessions_stay_kept),
         cmocka_unit_test(text_goes_on_within_a_character),
         cmocka_unit_test(seeds_differ_unless_given),
         cmocka_unit_test(errors_keep_the_session_as_it_was),
