@@ -102,7 +102,7 @@ static void lay_out(struct kernels *kernels, uint8_t *base)
         options->row_count_max < MATMUL_PASS_ROWS ? options->row_count_max : MATMUL_PASS_ROWS;
     kernels->quant = carve(&carver, pass_rows * (options->column_count_max / QUANT_VALUES),
                            sizeof(*kernels->quant));
-    kernels->rows = carve(&carver, options->row_count_max, sizeof(*kernels->rows));
+    kernels->cuts = carve(&carver, options->row_count_max, sizeof(*kernels->cuts));
     kernels->scratch = carve(&carver, options->thread_count, sizeof(*kernels->scratch));
     kernels->parts = carve(&carver, kernels->part_count, sizeof(*kernels->parts));
     kernels->totals = carve(&carver, kernels->part_count, sizeof(*kernels->totals));

@@ -21,7 +21,7 @@ struct attention_job {
     const struct attention_shape *shape;
     const float *q;
     float *out;
-    uint32_t tile_count;  // entries of kernels->rows
+    uint32_t tile_count;  // entries of kernels->cuts
     uint32_t unit_count;  // tile_count * kv_heads
     uint32_t group_heads; // query heads per KV head
     uint32_t span_count;  // of the longest tile
@@ -31,7 +31,7 @@ struct attention_job {
 
 // One unit of the job.
 struct unit {
-    const struct attention_rows *rows;
+    const struct attention_cut *cut;
     uint32_t kv_head;
     uint32_t first_position; // of the tile's first row
     uint32_t query_count;
@@ -41,11 +41,11 @@ struct unit {
 static struct unit unit_of(const struct attention_job *job, uint32_t index)
 {
     struct unit unit = {
-        .rows = &job->kernels->rows[index / job->shape->kv_heads],
+        .cut = &job->kernels->cuts[index / job->shape->kv_heads],
         .kv_head = index % job->shape->kv_heads,
     };
-    unit.first_position = unit.rows->sequence->first_position + unit.rows->first_row;
-    unit.query_count = unit.rows->row_count * job->group_heads;
+    unit.first_position = unit.cut->sequence->first_position + unit.cut->first_row;
+    unit.query_count = unit.cut->row_count * job->group_heads;
     unit.panels = job->kernels->backend->attend_panel != NULL &&
                   job->shape->head_dim % PANEL_DIMS == 0 &&
                   unit.query_count >= ATTENTION_PANEL_QUERIES;
@@ -134,7 +134,7 @@ static void state_reset(const struct attention_job *job, const struct unit *unit
 // Offset in q and out of the queries of row `row` of the unit; its heads lie one after another.
 static size_t row_offset(const struct attention_job *job, const struct unit *unit, uint32_t row)
 {
-    size_t step_row = (size_t)unit->rows->sequence->first_row + unit->rows->first_row + row;
+    size_t step_row = (size_t)unit->cut->sequence->first_row + unit->cut->first_row + row;
     return (step_row * job->shape->heads + (size_t)unit->kv_head * job->group_heads) *
            job->shape->head_dim;
 }
@@ -168,7 +168,7 @@ static const uint16_t *block_keys(const struct attention_job *job, const struct 
                                   uint32_t index)
 {
     size_t values = (size_t)job->shape->head_dim * job->shape->block_tokens;
-    const uint8_t *payload = unit->rows->sequence->blocks[index];
+    const uint8_t *payload = unit->cut->sequence->blocks[index];
     return (const uint16_t *)(payload + job->shape->layer_offset) + 2 * values * unit->kv_head;
 }
 
@@ -206,8 +206,10 @@ static void fold_panels(const struct attention_job *job, const struct unit *unit
     for (uint32_t first = 0; first < unit->query_count; first += PANEL_WIDTH_MAX) {
         struct attention_panel panel = panel_of(job, unit, first, scratch, state);
         for (uint32_t i = 0; i < panel.width; i++) {
-            int64_t count = before + (first + i) / job->group_heads;
-            count = first + i >= unit->query_count || count < 0 ? 0 : count;
+            // Lanes without a query do as the last one, so that they need no mask.
+            uint32_t query = first + i < unit->query_count ? first + i : unit->query_count - 1;
+            int64_t count = before + query / job->group_heads;
+            count = count < 0 ? 0 : count;
             scratch->token_counts[i] = count < tokens ? (uint32_t)count : tokens;
         }
         job->kernels->backend->attend_panel(&panel, &block, scratch->token_counts);
@@ -222,7 +224,7 @@ static void fold_block(const struct attention_job *job, const struct unit *unit,
     uint32_t tokens = job->shape->block_tokens;
     uint32_t start = index * tokens;
     uint32_t row = start > unit->first_position ? start - unit->first_position : 0;
-    for (; row < unit->rows->row_count; row++) {
+    for (; row < unit->cut->row_count; row++) {
         block->token_count = unit->first_position + row - start + 1;
         if (block->token_count >= tokens) {
             break;
@@ -230,7 +232,7 @@ static void fold_block(const struct attention_job *job, const struct unit *unit,
         struct attention_tile part = tile_part(tile, row * job->group_heads, job->group_heads);
         job->kernels->backend->attend(&part, block);
     }
-    if (row < unit->rows->row_count) {
+    if (row < unit->cut->row_count) {
         block->token_count = tokens;
         uint32_t first = row * job->group_heads;
         struct attention_tile part = tile_part(tile, first, tile->query_count - first);
@@ -250,7 +252,7 @@ static uint32_t span_first_query(const struct attention_job *job, const struct u
 static void fold_span(const struct attention_job *job, const struct unit *unit, uint32_t span,
                       const struct attention_scratch *scratch, const struct attention_state *state)
 {
-    uint32_t last_position = unit->first_position + unit->rows->row_count - 1;
+    uint32_t last_position = unit->first_position + unit->cut->row_count - 1;
     uint32_t block_count = last_position / job->shape->block_tokens + 1;
     uint32_t first = span * ATTENTION_SPAN_BLOCKS;
     uint32_t left = block_count - first;
@@ -327,7 +329,7 @@ static void unit_work(void *context, uint32_t item, uint32_t thread)
     struct unit unit = unit_of(job, job->unit_count - 1 - item);
     load_queries(job, &unit, scratch->q);
     state_reset(job, &unit, &scratch->total);
-    for (uint32_t span = 0; span < unit.rows->span_count; span++) {
+    for (uint32_t span = 0; span < unit.cut->span_count; span++) {
         fold_span(job, &unit, span, scratch, &scratch->span);
         merge_span(job, &unit, span, &scratch->span, &scratch->total);
     }
@@ -337,7 +339,7 @@ static void unit_work(void *context, uint32_t item, uint32_t thread)
 static uint32_t round_end(const struct attention_job *job, const struct unit *unit)
 {
     uint32_t end = job->first_span + job->round_spans;
-    return end < unit->rows->span_count ? end : unit->rows->span_count;
+    return end < unit->cut->span_count ? end : unit->cut->span_count;
 }
 
 // All spans of the unit in this round are folded: merges them in order.
@@ -353,7 +355,7 @@ static void merge_round(const struct attention_job *job, const struct unit *unit
             &job->kernels->parts[index * job->round_spans + span - job->first_span];
         merge_span(job, unit, span, part, total);
     }
-    if (end == unit->rows->span_count) {
+    if (end == unit->cut->span_count) {
         write_out(job, unit, total);
     }
 }
@@ -365,7 +367,7 @@ static void span_work(void *context, uint32_t item, uint32_t thread)
     uint32_t index = item / job->round_spans;
     uint32_t span = job->first_span + item % job->round_spans;
     struct unit unit = unit_of(job, index);
-    if (span >= unit.rows->span_count) {
+    if (span >= unit.cut->span_count) {
         return;
     }
     const struct attention_scratch *scratch = &job->kernels->scratch[thread];
@@ -411,7 +413,7 @@ static uint64_t cut_tiles(struct attention_job *job, const struct attention_sequ
             uint32_t count = left < tile_rows ? left : tile_rows;
             uint32_t last_position = sequences[s].first_position + first + count - 1;
             uint32_t spans = last_position / span_tokens + 1;
-            job->kernels->rows[job->tile_count++] = (struct attention_rows){
+            job->kernels->cuts[job->tile_count++] = (struct attention_cut){
                 .sequence = &sequences[s],
                 .first_row = first,
                 .row_count = count,

@@ -24,7 +24,7 @@ enum {
 };
 
 // Consecutive rows of one sequence that are attended together.
-struct attention_rows {
+struct attention_cut {
     const struct attention_sequence *sequence;
     uint32_t first_row; // counted from the sequence's first_row
     uint32_t row_count;
@@ -57,8 +57,8 @@ struct kernels {
     size_t workspace_bytes;
     void *workspace; // everything below lies in it
 
-    struct quant_block *quant;   // [min(row_count_max, MATMUL_PASS_ROWS)][column_count_max/32]
-    struct attention_rows *rows; // [row_count_max]
+    struct quant_block *quant;  // [min(row_count_max, MATMUL_PASS_ROWS)][column_count_max/32]
+    struct attention_cut *cuts; // [row_count_max]
     struct attention_scratch *scratch; // [thread_count]
     uint32_t part_count;               // thread_count * ATTENTION_PARTS_PER_THREAD
     uint32_t tile_queries;             // max(ATTENTION_TILE_QUERIES, heads_max)

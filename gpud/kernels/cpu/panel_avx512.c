@@ -17,21 +17,43 @@ struct panel_product {
     const float *b;
     float *c;
     const float *carry;     // [16 * vectors]; NULL: C starts from +0
-    const uint32_t *counts; // masked products only: step k is for columns with counts > k
+    const uint32_t *counts; // from full_depth on, step k is for columns with counts > k
+    size_t a_stride;
     size_t width;
-    uint32_t rows; // a multiple of PRODUCT_ROWS, and the stride of A
+    uint32_t rows; // a multiple of PRODUCT_ROWS
+    uint32_t full_depth;
     uint32_t depth;
 };
 
-INLINE __m512 step(__m512 left, __m512 right, __m512 acc, const __mmask16 *mask)
+// Step k of 8 rows.
+INLINE void product_step(const struct panel_product *product, const float *a, uint32_t k,
+                         __m512 acc[PRODUCT_ROWS][VECTORS_MAX], const int vectors,
+                         const bool masked)
 {
-    return mask != NULL ? _mm512_mask3_fmadd_ps(left, right, acc, *mask)
-                        : _mm512_fmadd_ps(left, right, acc);
+    const float *b = product->b + k * product->width;
+    __m512 right[VECTORS_MAX];
+    __mmask16 mask[VECTORS_MAX];
+    UNROLL
+    for (int j = 0; j < vectors; j++) {
+        right[j] = _mm512_loadu_ps(b + 16 * (size_t)j);
+        if (masked) {
+            __m512i counts = _mm512_loadu_si512(product->counts + 16 * (size_t)j);
+            mask[j] = _mm512_cmpgt_epi32_mask(counts, _mm512_set1_epi32((int32_t)k));
+        }
+    }
+    UNROLL
+    for (int i = 0; i < PRODUCT_ROWS; i++) {
+        __m512 left = _mm512_set1_ps(a[i]);
+        UNROLL
+        for (int j = 0; j < vectors; j++) {
+            acc[i][j] = masked ? _mm512_mask3_fmadd_ps(left, right[j], acc[i][j], mask[j])
+                               : _mm512_fmadd_ps(left, right[j], acc[i][j]);
+        }
+    }
 }
 
 // Rows first..first+7 of C.
-INLINE void product_rows(const struct panel_product *product, size_t first, const int vectors,
-                         const bool masked)
+INLINE void product_rows(const struct panel_product *product, size_t first, const int vectors)
 {
     __m512 acc[PRODUCT_ROWS][VECTORS_MAX];
     float *c = product->c + first * product->width;
@@ -46,29 +68,14 @@ INLINE void product_rows(const struct panel_product *product, size_t first, cons
                             : _mm512_setzero_ps();
         }
     }
-    const float *a = product->a + first, *b = product->b;
-    const size_t a_stride = product->rows, b_stride = product->width;
-    for (uint32_t k = 0; k < product->depth; k++) {
-        __m512 right[VECTORS_MAX];
-        __mmask16 mask[VECTORS_MAX];
-        UNROLL
-        for (int j = 0; j < vectors; j++) {
-            right[j] = _mm512_loadu_ps(b + 16 * (size_t)j);
-            if (masked) {
-                __m512i counts = _mm512_loadu_si512(product->counts + 16 * (size_t)j);
-                mask[j] = _mm512_cmpgt_epi32_mask(counts, _mm512_set1_epi32((int32_t)k));
-            }
-        }
-        UNROLL
-        for (int i = 0; i < PRODUCT_ROWS; i++) {
-            __m512 left = _mm512_set1_ps(a[i]);
-            UNROLL
-            for (int j = 0; j < vectors; j++) {
-                acc[i][j] = step(left, right[j], acc[i][j], masked ? &mask[j] : NULL);
-            }
-        }
-        a += a_stride;
-        b += b_stride;
+    const float *a = product->a + first;
+    const size_t a_stride = product->a_stride;
+    uint32_t k = 0;
+    for (; k < product->full_depth; k++, a += a_stride) {
+        product_step(product, a, k, acc, vectors, false);
+    }
+    for (; k < product->depth; k++, a += a_stride) {
+        product_step(product, a, k, acc, vectors, true);
     }
     UNROLL
     for (int i = 0; i < PRODUCT_ROWS; i++) {
@@ -80,18 +87,19 @@ INLINE void product_rows(const struct panel_product *product, size_t first, cons
 }
 
 // Not inlined further up: among other code the compiler runs out of registers and spills sums.
-#define PANEL_PRODUCT(name, vectors, masked)                                                       \
-    static __attribute__((noinline)) void name(const struct panel_product *product)                \
-    {                                                                                              \
-        for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS) {                   \
-            product_rows(product, first, vectors, masked);                                         \
-        }                                                                                          \
+static __attribute__((noinline)) void product_16(const struct panel_product *product)
+{
+    for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS) {
+        product_rows(product, first, 1);
     }
+}
 
-PANEL_PRODUCT(product_16, 1, false)
-PANEL_PRODUCT(product_32, 2, false)
-PANEL_PRODUCT(product_16_masked, 1, true)
-PANEL_PRODUCT(product_32_masked, 2, true)
+static __attribute__((noinline)) void product_32(const struct panel_product *product)
+{
+    for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS) {
+        product_rows(product, first, 2);
+    }
+}
 
 // Sum over tokens of weights [block_tokens][width] for 16 queries: 16 virtual lanes, then the tree.
 INLINE __m512 weights_sum(const float *weights, size_t width, uint32_t block_tokens)
@@ -142,34 +150,36 @@ static __m512 weigh_lanes(const struct attention_panel *panel, size_t query, __m
     return carry;
 }
 
-// Whether `count` queries all attend the whole block, and how many tokens the last one does.
-static bool all_full(const uint32_t *token_counts, uint32_t count, uint32_t block_tokens,
-                     uint32_t *out_most)
+// The fewest and the most tokens that a query attends.
+struct token_range {
+    uint32_t least, most;
+};
+
+static struct token_range token_range(const uint32_t *token_counts, uint32_t count)
 {
-    bool full = true;
-    uint32_t most = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        full = full && token_counts[i] == block_tokens;
-        most = token_counts[i] > most ? token_counts[i] : most;
+    struct token_range range = {token_counts[0], token_counts[0]};
+    for (uint32_t i = 1; i < count; i++) {
+        range.least = token_counts[i] < range.least ? token_counts[i] : range.least;
+        range.most = token_counts[i] > range.most ? token_counts[i] : range.most;
     }
-    *out_most = most;
-    return full;
+    return range;
 }
 
 void attend_panel_avx512(const struct attention_panel *panel, const struct attention_block *block,
                          const uint32_t *token_counts)
 {
-    uint32_t most;
-    bool full = all_full(token_counts, panel->width, panel->block_tokens, &most);
-    if (most == 0) {
+    struct token_range range = token_range(token_counts, panel->width);
+    if (range.most == 0) {
         return;
     }
     struct panel_product scores = {
         .a = block->wide_k,
         .b = panel->q,
         .c = panel->scores,
+        .a_stride = panel->block_tokens,
         .width = panel->width,
-        .rows = panel->block_tokens,
+        .rows = (range.most + PRODUCT_ROWS - 1) / PRODUCT_ROWS * PRODUCT_ROWS,
+        .full_depth = panel->head_dim,
         .depth = panel->head_dim,
     };
     (panel->width == 32 ? product_32 : product_16)(&scores);
@@ -183,15 +193,13 @@ void attend_panel_avx512(const struct attention_panel *panel, const struct atten
         .c = panel->out,
         .carry = carry,
         .counts = token_counts,
+        .a_stride = panel->head_dim,
         .width = panel->width,
         .rows = panel->head_dim,
-        .depth = most,
+        .full_depth = range.least,
+        .depth = range.most,
     };
-    if (full) {
-        (panel->width == 32 ? product_32 : product_16)(&out);
-    } else {
-        (panel->width == 32 ? product_32_masked : product_16_masked)(&out);
-    }
+    (panel->width == 32 ? product_32 : product_16)(&out);
 }
 
 void merge_panel_avx512(const struct attention_panel *span, const struct attention_panel *state,
