@@ -106,18 +106,6 @@ enum status kv_client_call(struct kv_client *client, const struct kv_request *re
     return STATUS_OK;
 }
 
-// An operation whose answer is nothing but a status.
-static enum status call_plain(struct kv_client *client, const struct kv_request *request,
-                              struct reason *reason)
-{
-    struct kv_reply reply;
-    enum status status = kv_client_call(client, request, &reply, reason);
-    if (status == STATUS_OK) {
-        kv_reply_finish(&reply);
-    }
-    return status;
-}
-
 static enum status say_hello(struct kv_client *client, const struct kv_client_options *options,
                              struct reason *reason)
 {
@@ -187,50 +175,7 @@ bool kv_client_alive(const struct kv_client *client)
            endpoint_client_alive(client->endpoint);
 }
 
-// ---- leases
-
-enum status kv_client_lease(struct kv_client *client, const struct kv_lease_request *request,
-                            struct kv_lease *out_lease, struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_LEASE, .lease = *request};
-    struct kv_reply reply;
-    enum status status = kv_client_call(client, &message, &reply, reason);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    *out_lease = reply.lease;
-    reply.lease = (struct kv_lease){0}; // moved out
-    kv_reply_finish(&reply);
-    return STATUS_OK;
-}
-
-enum status kv_client_publish(struct kv_client *client, const struct kv_publish_request *request,
-                              struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_PUBLISH, .publish = *request};
-    return call_plain(client, &message, reason);
-}
-
-enum status kv_client_release(struct kv_client *client, uint64_t lease_id, struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_RELEASE, .release = {.lease_id = lease_id}};
-    return call_plain(client, &message, reason);
-}
-
-// ---- sessions
-
-enum status kv_client_checkpoint(struct kv_client *client, const struct kv_checkpoint *checkpoint,
-                                 struct kv_checkpoint_reply *out_reply, struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_CHECKPOINT, .checkpoint = *checkpoint};
-    struct kv_reply reply;
-    enum status status = kv_client_call(client, &message, &reply, reason);
-    if (status == STATUS_OK) {
-        *out_reply = reply.checkpoint;
-        kv_reply_finish(&reply);
-    }
-    return status;
-}
+// ---- copies
 
 struct kv_checkpoint *kv_checkpoint_copy(const struct kv_checkpoint *from)
 {
@@ -256,26 +201,6 @@ struct kv_checkpoint *kv_checkpoint_copy(const struct kv_checkpoint *from)
     return copy;
 }
 
-enum status kv_client_session_get(struct kv_client *client, const char *name, const void *salt,
-                                  uint32_t salt_bytes, struct kv_checkpoint **out_checkpoint,
-                                  struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_SESSION_GET,
-                                 .session = {.name = name, .salt = salt, .salt_bytes = salt_bytes}};
-    struct kv_reply reply;
-    enum status status = kv_client_call(client, &message, &reply, reason);
-    if (status != STATUS_OK) {
-        return status;
-    }
-    struct kv_checkpoint *copy = kv_checkpoint_copy(&reply.session_get);
-    kv_reply_finish(&reply);
-    if (copy == NULL) {
-        return reason_set(reason, STATUS_NO_MEMORY, "", "session: out of memory");
-    }
-    *out_checkpoint = copy;
-    return STATUS_OK;
-}
-
 enum status kv_session_list_copy(const struct kv_session_list *list,
                                  struct kv_session_info **out_sessions, uint32_t *out_count)
 {
@@ -292,6 +217,8 @@ enum status kv_session_list_copy(const struct kv_session_list *list,
     return STATUS_OK;
 }
 
+// ---- inspection
+
 enum status kv_client_session_list(struct kv_client *client, const void *salt, uint32_t salt_bytes,
                                    struct kv_session_info **out_sessions, uint32_t *out_count,
                                    struct reason *reason)
@@ -307,16 +234,6 @@ enum status kv_client_session_list(struct kv_client *client, const void *salt, u
     kv_reply_finish(&reply);
     return status == STATUS_OK ? status : reason_set(reason, status, "", "sessions: out of memory");
 }
-
-enum status kv_client_session_delete(struct kv_client *client, const char *name, const void *salt,
-                                     uint32_t salt_bytes, struct reason *reason)
-{
-    struct kv_request message = {.op = KV_OP_SESSION_DELETE,
-                                 .session = {.name = name, .salt = salt, .salt_bytes = salt_bytes}};
-    return call_plain(client, &message, reason);
-}
-
-// ---- inspection
 
 enum status kv_client_status(struct kv_client *client, struct kv_status *out_status,
                              struct reason *reason)

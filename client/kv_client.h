@@ -43,39 +43,11 @@ void kv_client_close(struct kv_client *client);
 const struct kv_hello_reply *kv_client_hello(const struct kv_client *client);
 bool kv_client_alive(const struct kv_client *client);
 
-// Any operation; the calls below are this one with the request filled in. The epoch is set here.
-// The timeout is that of ordinary calls, or the long one. After STATUS_OK the caller finishes
-// *out_reply (kv_reply_finish).
+// Any operation but hello; the calls for kvctl below are this one with the request filled in. The
+// epoch is set here. The timeout is that of ordinary calls, or the long one. After STATUS_OK the
+// caller finishes *out_reply (kv_reply_finish).
 enum status kv_client_call(struct kv_client *client, const struct kv_request *request,
                            struct kv_reply *out_reply, struct reason *reason) KV_MUST_CHECK;
-
-// ---- leases (with a namespace only)
-
-// As store_lease, store_publish and store_release of kvstored/store.h say.
-enum status kv_client_lease(struct kv_client *client, const struct kv_lease_request *request,
-                            struct kv_lease *out_lease, struct reason *reason) KV_MUST_CHECK;
-enum status kv_client_publish(struct kv_client *client, const struct kv_publish_request *request,
-                              struct reason *reason) KV_MUST_CHECK;
-enum status kv_client_release(struct kv_client *client, uint64_t lease_id,
-                              struct reason *reason) KV_MUST_CHECK;
-
-// ---- sessions; without a namespace these see the sessions of every namespace
-
-// As store_checkpoint says; a `sync` one may take as long as the disk does.
-enum status kv_client_checkpoint(struct kv_client *client, const struct kv_checkpoint *checkpoint,
-                                 struct kv_checkpoint_reply *out_reply,
-                                 struct reason *reason) KV_MUST_CHECK;
-// *out_checkpoint and all it points to are one allocation for the caller to free().
-enum status kv_client_session_get(struct kv_client *client, const char *name, const void *salt,
-                                  uint32_t salt_bytes, struct kv_checkpoint **out_checkpoint,
-                                  struct reason *reason) KV_MUST_CHECK;
-// *out_sessions for the caller to free(); NULL when there are none. Without a namespace `salt` is
-// ignored.
-enum status kv_client_session_list(struct kv_client *client, const void *salt, uint32_t salt_bytes,
-                                   struct kv_session_info **out_sessions, uint32_t *out_count,
-                                   struct reason *reason) KV_MUST_CHECK;
-enum status kv_client_session_delete(struct kv_client *client, const char *name, const void *salt,
-                                     uint32_t salt_bytes, struct reason *reason) KV_MUST_CHECK;
 
 // Copies out of a decoded reply, for the caller to free(): a checkpoint with all it points to in
 // one allocation (NULL: no memory), the rows of a list (NULL when there are none).
@@ -84,8 +56,13 @@ enum status kv_session_list_copy(const struct kv_session_list *list,
                                  struct kv_session_info **out_sessions,
                                  uint32_t *out_count) KV_MUST_CHECK;
 
-// ---- inspection
+// ---- inspection, for kvctl
 
+// *out_sessions for the caller to free(); NULL when there are none. Without a namespace `salt` is
+// ignored.
+enum status kv_client_session_list(struct kv_client *client, const void *salt, uint32_t salt_bytes,
+                                   struct kv_session_info **out_sessions, uint32_t *out_count,
+                                   struct reason *reason) KV_MUST_CHECK;
 // Levels and counters of kvstored.
 enum status kv_client_status(struct kv_client *client, struct kv_status *out_status,
                              struct reason *reason) KV_MUST_CHECK;

@@ -163,26 +163,34 @@ static void answers_come_back_whole(void **state)
     assert_true(kv_client_alive(client));
 
     const uint32_t tokens[40] = {0};
-    const struct kv_lease_request request = {
-        .tokens = tokens, .token_count = 40, .hit_block_max = 1, .block_count = 2};
-    struct kv_lease lease;
-    CHECK_OK(kv_client_lease(client, &request, &lease, &reason));
-    assert_int_equal(lease.block_count, 2);
-    assert_int_equal(lease.slots[0].source, KV_SOURCE_RAM);
-    assert_int_equal(lease.slots[1].generation, 8);
-    kv_lease_finish(&lease);
-    CHECK_OK(kv_client_release(client, 1, &reason));
+    struct kv_request request = {
+        .op = KV_OP_LEASE,
+        .lease = {.tokens = tokens, .token_count = 40, .hit_block_max = 1, .block_count = 2}};
+    struct kv_reply reply;
+    CHECK_OK(kv_client_call(client, &request, &reply, &reason));
+    assert_int_equal(reply.lease.block_count, 2);
+    assert_int_equal(reply.lease.slots[0].source, KV_SOURCE_RAM);
+    assert_int_equal(reply.lease.slots[1].generation, 8);
+    kv_reply_finish(&reply);
+    request = (struct kv_request){.op = KV_OP_RELEASE, .release = {.lease_id = 1}};
+    CHECK_OK(kv_client_call(client, &request, &reply, &reason));
+    kv_reply_finish(&reply);
 
-    struct kv_checkpoint *checkpoint = NULL;
-    CHECK_OK(kv_client_session_get(client, "name", "x", 1, &checkpoint, &reason));
+    request = (struct kv_request){.op = KV_OP_SESSION_GET,
+                                  .session = {.name = "name", .salt = "x", .salt_bytes = 1}};
+    CHECK_OK(kv_client_call(client, &request, &reply, &reason));
+    struct kv_checkpoint *checkpoint = kv_checkpoint_copy(&reply.session_get);
+    kv_reply_finish(&reply);
+    assert_non_null(checkpoint);
     assert_string_equal(checkpoint->name, "name");
     assert_int_equal(checkpoint->tokens[2], 3);
     assert_memory_equal(checkpoint->salt, "salt", 4);
     assert_memory_equal(checkpoint->settings, "set", 3);
     assert_true(checkpoint->keep);
-    struct kv_checkpoint_reply saved;
-    CHECK_OK(kv_client_checkpoint(client, checkpoint, &saved, &reason));
-    assert_int_equal(saved.written_bytes, 99);
+    request = (struct kv_request){.op = KV_OP_CHECKPOINT, .checkpoint = *checkpoint};
+    CHECK_OK(kv_client_call(client, &request, &reply, &reason));
+    assert_int_equal(reply.checkpoint.written_bytes, 99);
+    kv_reply_finish(&reply);
     free(checkpoint);
 
     struct kv_session_info *sessions = NULL;
