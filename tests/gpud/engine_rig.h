@@ -86,8 +86,9 @@ static inline struct gguf *vocab_create(struct tiny_model *file)
 
 // ---- the machine
 
-struct machine_options { // 0: a default
-    uint32_t hot_blocks; // 0: unified
+struct machine_options {   // 0: a default
+    const char *store_url; // of a kvstored that runs; NULL: a private store
+    uint32_t hot_blocks;   // 0: unified
     uint32_t arena_blocks;
     uint32_t context_tokens;
     uint32_t batch_tokens;
@@ -152,6 +153,35 @@ static inline void machine_stop(struct machine *machine)
     scheduler_destroy(machine->scheduler);
 }
 
+// Puts kvstored in the place of the rig's private store.
+static inline void machine_attach(struct machine *machine)
+{
+    struct rig *rig = &machine->rig;
+    kv_cache_destroy(rig->cache);
+    cold_store_destroy(rig->cold_store);
+    rig->name_space.field_count = 1;
+    rig->name_space.fields[0] = (struct kv_field){.name = "test", .value = "engine"};
+    struct reason reason = {0};
+    bool attached = false;
+    uint64_t payload_bytes = block_payload_bytes(&rig->name_space.groups[0], RIG_BLOCK_TOKENS);
+    const struct cold_store_options store = {
+        .store_url = machine->options.store_url,
+        .name_space = &rig->name_space,
+        .private_payload_bytes_max = machine->options.arena_blocks * payload_bytes,
+        .payload_bytes_min = payload_bytes,
+    };
+    rig_check(cold_store_create(&store, &rig->cold_store, &attached, &reason), &reason);
+    assert_true(attached);
+    const struct kv_cache_options cache = {
+        .name_space = &rig->name_space,
+        .cold_store = rig->cold_store,
+        .hot_bytes = machine->options.hot_blocks * payload_bytes,
+        .sequence_count_max = machine->options.running_max,
+        .context_tokens_max = machine->options.context_tokens,
+    };
+    rig_check(kv_cache_create(&cache, &rig->cache, &reason), &reason);
+}
+
 static inline uint32_t machine_default(uint32_t value, uint32_t fallback)
 {
     return value != 0 ? value : fallback;
@@ -166,6 +196,7 @@ static inline void machine_create(struct machine *machine, const struct machine_
     };
     memset(machine, 0, sizeof(*machine));
     machine->options = (struct machine_options){
+        .store_url = options->store_url,
         .hot_blocks = options->hot_blocks,
         .arena_blocks = machine_default(options->arena_blocks, 64),
         .context_tokens = machine_default(options->context_tokens, 1024),
@@ -190,6 +221,9 @@ static inline void machine_create(struct machine *machine, const struct machine_
         .context_tokens = machine->options.context_tokens,
     };
     rig_create(&machine->rig, &rig);
+    if (options->store_url != NULL) {
+        machine_attach(machine);
+    }
     machine_start(machine);
 }
 
