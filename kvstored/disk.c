@@ -39,11 +39,7 @@ enum status disk_status(int result)
         return STATUS_BUSY;
     case MDB_VERSION_MISMATCH:
         return STATUS_VERSION;
-    case MDB_CORRUPTED:
-    case MDB_PAGE_NOTFOUND:
-    case MDB_PANIC:
-    case MDB_INVALID:
-    case MDB_INCOMPATIBLE:
+    case EINVAL: // LMDB's answer to tables that contradict themselves
         return STATUS_DAMAGED;
     case ENOMEM:
         return STATUS_NO_MEMORY;
@@ -55,8 +51,8 @@ enum status disk_status(int result)
     case EPERM:
     case EROFS:
         return STATUS_PERMISSION;
-    default:
-        return STATUS_IO;
+    default: // its own codes are negative; what is not told apart above is a table it cannot use
+        return result < 0 ? STATUS_DAMAGED : STATUS_IO;
     }
 }
 

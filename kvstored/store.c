@@ -99,7 +99,7 @@ static enum status begin_namespace(struct store *store, const struct kv_namespac
     store->name_space = *name_space;
     store->has_namespace = true;
     if (store->has_catalog) {
-        store_disk_attach(store);
+        store_disk_attach(store, false);
     }
     return STATUS_OK;
 }

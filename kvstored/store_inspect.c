@@ -197,21 +197,52 @@ enum status store_verify(struct store *store, const struct kv_verify_request *re
     return submit(store, KV_OP_VERIFY, ticket, job, reason);
 }
 
-// Damage in the namespace in use: nobody is to be promised it; with repair its writer removes it.
-static void handle_damage(struct store *store, struct inspector_job *job)
+// Has the writer remove what is damaged; returns how many removals are under way.
+static uint32_t begin_removals(struct store *store, struct store_repair *repair)
 {
-    struct kv_verify_reply *reply = &job->reply.verify;
-    const struct verify_damage *damage = &job->damage;
-    store_forget_on_disk(store, damage->blocks.ids, damage->blocks.count);
-    if (!job->verify.repair || store->writeback == NULL) {
-        return;
-    }
-    if (damage->blocks.count > 0 &&
-        store_remove_blocks(store, damage->blocks.ids, damage->blocks.count) == STATUS_OK) {
-        reply->repaired_count += damage->blocks.count;
+    const struct verify_damage *damage = &repair->job->damage;
+    uint32_t count = 0;
+    if (damage->blocks.count > 0) {
+        count += store_remove_blocks(store, damage->blocks.ids, damage->blocks.count, repair) ==
+                 STATUS_OK;
     }
     for (uint32_t i = 0; i < damage->key_count; i++) {
-        reply->repaired_count += store_remove_session(store, &damage->keys[i]) == STATUS_OK;
+        count += store_remove_session(store, &damage->keys[i], repair) == STATUS_OK;
+    }
+    return count;
+}
+
+// Damage in the namespace in use: nobody is to be promised it. True when a repair answers later; it
+// has the job then.
+static bool handle_damage(struct store *store, struct inspector_job *job)
+{
+    const struct verify_damage *damage = &job->damage;
+    store_forget_on_disk(store, damage->blocks.ids, damage->blocks.count);
+    if (!job->verify.repair || store->writeback == NULL || store->detaching) {
+        return false;
+    }
+    struct store_repair *repair = calloc(1, sizeof(*repair));
+    if (repair == NULL) {
+        return false;
+    }
+    repair->job = job;
+    repair->waiting_count = begin_removals(store, repair);
+    if (repair->waiting_count == 0) {
+        free(repair);
+        return false;
+    }
+    return true;
+}
+
+void store_repair_done(struct store *store, struct store_repair *repair,
+                       const struct writeback_job *job)
+{
+    struct kv_verify_reply *reply = &repair->job->reply.verify;
+    reply->repaired_count += job->removed.session_count + job->removed.count;
+    if (--repair->waiting_count == 0) {
+        store_answer(store, repair->job->ticket, KV_OP_VERIFY, &repair->job->reply);
+        inspector_job_destroy(repair->job);
+        free(repair);
     }
 }
 
@@ -230,7 +261,8 @@ static void count_in_memory(struct store *store, const struct inspector_job *job
     }
 }
 
-static void complete(struct store *store, struct inspector_job *job)
+// Adds to an answer what only the store knows. False when it is answered later.
+static bool complete(struct store *store, struct inspector_job *job)
 {
     struct kv_reply *reply = &job->reply;
     struct block_id id;
@@ -251,11 +283,11 @@ static void complete(struct store *store, struct inspector_job *job)
         reply->block.info.first_position = reply->block.header.first_position;
         break;
     case KV_OP_VERIFY:
-        handle_damage(store, job);
-        break;
+        return !handle_damage(store, job);
     default:
         break;
     }
+    return true;
 }
 
 void store_inspector_done(struct store *store, struct inspector_job *job)
@@ -263,7 +295,9 @@ void store_inspector_done(struct store *store, struct inspector_job *job)
     struct kv_reply *reply = &job->reply;
     store->counters.session_damaged_count += job->damaged_session_count;
     if (reply->status == STATUS_OK) {
-        complete(store, job);
+        if (!complete(store, job)) {
+            return;
+        }
     } else if (reply->reason.text[0] == '\0') {
         reason_set(&reply->reason, reply->status, "see kvctl status", "%s: failed on disk (%s)",
                    kv_op_name(job->op), status_name(reply->status));

@@ -57,6 +57,12 @@ struct store_pending {
     struct store_pending *next;
 };
 
+// A verify whose answer waits until what it found is removed.
+struct store_repair {
+    struct inspector_job *job;
+    uint32_t waiting_count; // removals under way
+};
+
 struct store_answer {
     struct store_completion completion;
     struct store_answer *next;
@@ -126,7 +132,8 @@ enum status store_held_ids(const struct store *store, struct block_index *out_id
 // ---- store_persist.c
 // Opens the disk of the namespace and starts its threads. Failure is a state, not an error: serving
 // goes on.
-void store_disk_attach(struct store *store);
+// `damaged`: what is there is known to be damaged, and is moved out of the way first.
+void store_disk_attach(struct store *store, bool damaged);
 // Ends them, giving what is queued `timeout_ms`.
 void store_disk_detach(struct store *store, uint32_t timeout_ms);
 enum status store_inspector_start(struct store *store, struct reason *reason) KV_MUST_CHECK;
@@ -137,13 +144,15 @@ void store_save(struct store *store, uint32_t slot);
 void store_load(struct store *store, uint32_t slot, const struct block_id *id, struct lease *lease,
                 uint32_t block_index);
 void store_forget_on_disk(struct store *store, const struct block_id *ids, uint32_t count);
-enum status store_remove_blocks(struct store *store, const struct block_id *ids,
-                                uint32_t count) KV_MUST_CHECK;
-// Removes a session's record whatever it holds, and answers nobody.
-enum status store_remove_session(struct store *store,
-                                 const struct checkpoint_key *key) KV_MUST_CHECK;
+// Both remove what is damaged; store_repair_done is told when `repair` is not NULL.
+enum status store_remove_blocks(struct store *store, const struct block_id *ids, uint32_t count,
+                                struct store_repair *repair) KV_MUST_CHECK;
+enum status store_remove_session(struct store *store, const struct checkpoint_key *key,
+                                 struct store_repair *repair) KV_MUST_CHECK;
 // Asks for room on disk; what was refused is submitted again when there is some.
 void store_make_room(struct store *store);
+// A record could not be written: stops persistence when the disk is why.
+void store_write_failed(struct store *store, enum status status);
 void store_retry_now(struct store *store);
 
 // ---- store_session.c
@@ -158,5 +167,7 @@ enum status store_submit_inspector(struct store *store, struct inspector_job *jo
 
 // ---- store_inspect.c
 void store_inspector_done(struct store *store, struct inspector_job *job); // takes the job
+void store_repair_done(struct store *store, struct store_repair *repair,
+                       const struct writeback_job *job);
 
 #endif

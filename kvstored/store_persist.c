@@ -65,6 +65,14 @@ static void stop_persistence(struct store *store, enum status status, const char
     settle_all(store);
 }
 
+void store_write_failed(struct store *store, enum status status)
+{
+    if (status == STATUS_NO_SPACE || status == STATUS_IO || status == STATUS_DAMAGED ||
+        status == STATUS_PERMISSION) {
+        stop_persistence(store, status, why_stopped(status));
+    }
+}
+
 static void resume_persistence(struct store *store)
 {
     struct store_persistence *persistence = &store->persistence;
@@ -146,7 +154,8 @@ static struct writeback_job *new_job(enum writeback_job_kind kind)
     return job;
 }
 
-enum status store_remove_blocks(struct store *store, const struct block_id *ids, uint32_t count)
+enum status store_remove_blocks(struct store *store, const struct block_id *ids, uint32_t count,
+                                struct store_repair *repair)
 {
     struct writeback_job *job = new_job(WRITEBACK_REMOVE_BLOCKS);
     if (job == NULL) {
@@ -157,6 +166,7 @@ enum status store_remove_blocks(struct store *store, const struct block_id *ids,
     if (job->ids != NULL) {
         memcpy(job->ids, ids, count * sizeof(*ids));
         job->id_count = count;
+        job->repair = repair;
         status = writeback_submit_job(store->writeback, job);
     }
     if (status != STATUS_OK) {
@@ -165,13 +175,14 @@ enum status store_remove_blocks(struct store *store, const struct block_id *ids,
     return status;
 }
 
-enum status store_remove_session(struct store *store, const struct checkpoint_key *key)
+enum status store_remove_session(struct store *store, const struct checkpoint_key *key,
+                                 struct store_repair *repair)
 {
     struct writeback_job *job = new_job(WRITEBACK_REMOVE_SESSION);
     enum status status = job != NULL ? store_held_ids(store, &job->held) : STATUS_NO_MEMORY;
     if (status == STATUS_OK) {
         job->key = *key;
-        job->unanswered = true;
+        job->repair = repair;
         status = writeback_submit_job(store->writeback, job);
     }
     if (status != STATUS_OK) {
@@ -257,18 +268,12 @@ static void block_written(struct store *store, const struct writeback_result *re
 static void job_finished(struct store *store, struct writeback_job *job)
 {
     store_forget_on_disk(store, job->removed.ids, job->removed.count);
-    switch (job->kind) {
-    case WRITEBACK_EVICT:
+    if (job->repair != NULL) {
+        store_repair_done(store, job->repair, job);
+    } else if (job->kind == WRITEBACK_EVICT) {
         room_made(store, job);
-        break;
-    case WRITEBACK_REMOVE_BLOCKS:
-        break; // removing what is damaged is a service: it is found again by the next read
-    case WRITEBACK_CHECKPOINT:
-    case WRITEBACK_REMOVE_SESSION:
-        if (!job->unanswered) {
-            store_job_done(store, job);
-        }
-        break;
+    } else if (job->kind != WRITEBACK_REMOVE_BLOCKS) { // that is a service: nobody waits for it
+        store_job_done(store, job);
     }
     writeback_job_destroy(job);
 }
@@ -348,7 +353,7 @@ static void fail_load(struct store *store, uint32_t slot, struct lease *lease, u
         store_forget_on_disk(store, &block->id, 1);
     }
     if (status == STATUS_DAMAGED) {
-        (void)!store_remove_blocks(store, &block->id, 1); // else the next read finds it again
+        (void)!store_remove_blocks(store, &block->id, 1, NULL); // else the next read finds it again
     }
     arena_slot_fail_load(arena_word(&store->arena, slot), arena_generation(&store->arena, slot));
 }
@@ -410,8 +415,8 @@ static enum status list_blocks(struct disk *disk, struct block_index *out_ids)
 }
 
 // Opens the disk and reads its index; a damaged one is moved out of the way and begun anew.
-static enum status open_disk(struct store *store, struct disk **out_disk, char *out_aside,
-                             struct reason *reason)
+static enum status open_disk(struct store *store, bool damaged, struct disk **out_disk,
+                             char *out_aside, struct reason *reason)
 {
     struct catalog_name name;
     char path[CATALOG_PATH_BYTES];
@@ -433,6 +438,9 @@ static enum status open_disk(struct store *store, struct disk **out_disk, char *
         .name_space = &store->name_space,
         .bytes_max = store->disk_bytes_max - store->disk_other_bytes,
     };
+    if (damaged) {
+        (void)!catalog_set_aside(&store->catalog, &name, out_aside); // else it is met again
+    }
     for (int attempt = 0; attempt < 2; attempt++) {
         struct disk *disk = NULL;
         status = disk_open(&options, &disk, reason);
@@ -467,12 +475,12 @@ static enum status start_threads(struct store *store)
     return status;
 }
 
-void store_disk_attach(struct store *store)
+void store_disk_attach(struct store *store, bool damaged)
 {
     struct reason reason = {0};
     char aside[OS_NAME_BYTES] = "";
     assert(store->disk == NULL && store->has_catalog && store->has_namespace);
-    enum status status = open_disk(store, &store->disk, aside, &reason);
+    enum status status = open_disk(store, damaged, &store->disk, aside, &reason);
     if (status == STATUS_OK) {
         status = start_threads(store);
         if (status != STATUS_OK) {
@@ -573,9 +581,10 @@ static void retry_persistence(struct store *store)
         return;
     }
     if (store->disk == NULL || persistence->status == STATUS_DAMAGED) {
+        bool damaged = store->disk != NULL; // found so when it was written
         store_inspector_stop(store);
         store_disk_detach(store, 0);
-        store_disk_attach(store);
+        store_disk_attach(store, damaged);
         if (store_inspector_start(store, NULL) != STATUS_OK) {
             persistence->retry_ms = os_clock_ms() + STORE_RETRY_MS;
         }

@@ -342,6 +342,7 @@ static void checkpoint_done(struct store *store, const struct writeback_job *job
     while (pending != NULL && !(pending->submitted && pending->ticket == job->ticket)) {
         pending = pending->next;
     }
+    store_write_failed(store, job->status);
     if (pending == NULL) {
         return; // its answer was given when the store gave up on it
     }
@@ -362,6 +363,7 @@ void store_job_done(struct store *store, struct writeback_job *job)
         return;
     }
     struct kv_reply reply = {.status = job->status};
+    store_write_failed(store, job->status);
     if (job->status == STATUS_NOT_FOUND) {
         reason_set(&reply.reason, STATUS_NOT_FOUND, "list them", "session: not found");
     } else if (job->status != STATUS_OK) {

@@ -38,7 +38,7 @@ enum writeback_job_kind {
 struct writeback_job {
     enum writeback_job_kind kind;
     uint64_t ticket; // the caller's
-    bool unanswered; // the caller's: nobody waits for it
+    void *repair;    // the caller's: what this is a part of; NULL = of nothing
     struct checkpoint_key key;
     struct kv_checkpoint checkpoint; // owned by the job
     struct block_index held;         // owned by the job
