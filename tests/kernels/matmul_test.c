@@ -143,30 +143,6 @@ static void test_plain_c_is_near_binary64(void **unused)
     kernels_destroy(kernels);
 }
 
-static void test_embedding_rows_are_dequantized(void **unused)
-{
-    (void)unused;
-    struct kernels *kernels = kernels_for(KERNEL_SET_C, 1, 1);
-    struct shape shape = {.rows = 18, .columns = 32, .x_rows = 1};
-    uint8_t rows[18 * 20] = {0};
-    for (int r = 0; r < 18; r++) { // Q4_1: scale 2, minimum -1, values (r + i) mod 16
-        put_half(rows + r * 20, f16_from_f32(2.0f));
-        put_half(rows + r * 20 + 2, f16_from_f32(-1.0f));
-        for (int i = 0; i < 16; i++) {
-            rows[r * 20 + 4 + i] = (uint8_t)((r + i) % 16 | (r + i + 16) % 16 << 4);
-        }
-    }
-    struct matrix *matrix = matrix_from(kernels, TENSOR_TYPE_Q4_1, &shape, rows);
-    float out[2 * 32];
-    kernels_embed(kernels, matrix, (const uint32_t[]){17, 3}, 2, out);
-    for (int i = 0; i < 32; i++) {
-        assert_true(out[i] == 2.0f * (float)((17 + i) % 16) - 1.0f);
-        assert_true(out[32 + i] == 2.0f * (float)((3 + i) % 16) - 1.0f);
-    }
-    matrix_destroy(matrix);
-    kernels_destroy(kernels);
-}
-
 static void check_shape(uint64_t *state, enum tensor_type type, struct shape shape, float scale)
 {
     if (quantized(type)) {
@@ -366,27 +342,11 @@ static void test_quantize_equals_plain_c(void **unused)
     }
 }
 
-static void test_matrix_create_refuses(void **unused)
-{
-    (void)unused;
-    struct kernels *kernels = kernels_for(KERNEL_SET_C, 1, 1);
-    struct matrix *matrix = NULL;
-    assert_int_equal(matrix_create(kernels, (enum tensor_type)99, 1, 32, &matrix),
-                     STATUS_UNSUPPORTED);
-    assert_int_equal(matrix_create(kernels, TENSOR_TYPE_Q8_0, 1, 33, &matrix), STATUS_INVALID);
-    assert_int_equal(matrix_create(kernels, TENSOR_TYPE_F32, 0, 32, &matrix), STATUS_INVALID);
-    assert_int_equal(matrix_create(kernels, TENSOR_TYPE_F32, 1, 4096, &matrix), STATUS_INVALID);
-    assert_null(matrix);
-    matrix_destroy(NULL);
-    kernels_destroy(kernels);
-}
-
 int main(int count, char **arguments)
 {
     set_under_test = check_set_from_arguments(count, arguments);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_c_is_near_binary64),
-        cmocka_unit_test(test_embedding_rows_are_dequantized),
         cmocka_unit_test(test_equals_plain_c),
         cmocka_unit_test(test_extreme_scales),
         cmocka_unit_test(test_special_activations),
@@ -394,7 +354,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(test_three_matrices_share_their_input),
         cmocka_unit_test(test_reads_and_writes_stay_inside),
         cmocka_unit_test(test_quantize_equals_plain_c),
-        cmocka_unit_test(test_matrix_create_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,26 +174,6 @@ static void test_rope_turns_the_right_pairs(void **unused)
     check_floats_equal(neox, (float[]){-3, 2, 1, 4}, 4, "neox pairs");
 }
 
-static void test_rope_angles_are_near_libm(void **unused)
-{
-    (void)unused;
-    uint64_t state = check_seed();
-    double worst = 0;
-    for (int i = 0; i < 200000; i++) {
-        uint32_t position = i < 5000 ? (uint32_t)i : (uint32_t)(check_random(&state) % 1048577);
-        double frequency[2] = {1.0, pow(10000.0, -(double)(check_random(&state) % 64) / 64)};
-        float out[4];
-        kernels_rope_angles(position, frequency, 2, out);
-        for (int j = 0; j < 2; j++) {
-            double angle = (double)position * frequency[j];
-            worst = fmax(worst, fabs((double)out[2 * j] - cos(angle)));
-            worst = fmax(worst, fabs((double)out[2 * j + 1] - sin(angle)));
-        }
-    }
-    print_message("rope angles: largest error %.3g\n", worst);
-    assert_true(worst <= 1e-7);
-}
-
 static void test_add_equals_plain_c(void **unused)
 {
     (void)unused;
@@ -273,7 +253,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(test_rms_norm_equals_plain_c),
         cmocka_unit_test(test_rope_equals_plain_c),
         cmocka_unit_test(test_rope_turns_the_right_pairs),
-        cmocka_unit_test(test_rope_angles_are_near_libm),
         cmocka_unit_test(test_add_equals_plain_c),
         cmocka_unit_test(test_widen_stays_inside),
         cmocka_unit_test(test_public_calls_split_over_threads),
