@@ -30,6 +30,7 @@ struct client {
     bool used;
     bool gone;
     bool said_hello;
+    bool malformed; // sent what is no message: told once
     bool has_namespace;
     uint64_t connection_id; // its client id as well
     char program[KV_PROGRAM_BYTES + 1];
@@ -123,8 +124,8 @@ static void client_closed(struct dispatcher *dispatcher, uint64_t connection_id)
         return;
     }
     if (client->said_hello) {
-        log_event(LOG_LEVEL_INFO, "DISPATCHER-BYE", "client=%llu program=%s",
-                  (unsigned long long)connection_id, client->program);
+        log_event(client->has_namespace ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG, "DISPATCHER-BYE",
+                  "client=%llu program=%s", (unsigned long long)connection_id, client->program);
     }
     client->gone = true;
     bury_client(dispatcher, client);
@@ -258,9 +259,9 @@ static enum status do_hello(struct call *call, struct reason *reason)
         reply->slot_count = store_slot_count(dispatcher->store);
         reply->arena_row = row_of(dispatcher, client);
     }
-    log_event(LOG_LEVEL_INFO, "DISPATCHER-HELLO", "client=%llu program=%s namespace=%s",
-              (unsigned long long)client->connection_id, client->program,
-              hello->has_namespace ? "yes" : "no");
+    log_event(hello->has_namespace ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG, "DISPATCHER-HELLO",
+              "client=%llu program=%s namespace=%s", (unsigned long long)client->connection_id,
+              client->program, hello->has_namespace ? "yes" : "no");
     return STATUS_OK;
 }
 
@@ -415,7 +416,9 @@ static void handle_request(struct dispatcher *dispatcher, const struct endpoint_
     }
     enum status status = kv_request_decode(event->data, event->bytes, &request, &reason);
     if (status != STATUS_OK) {
-        log_failure(LOG_LEVEL_WARNING, "DISPATCHER-MALFORMED", status, &reason);
+        log_failure(client->malformed ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARNING, "DISPATCHER-MALFORMED",
+                    status, &reason);
+        client->malformed = true;
         refuse(dispatcher, event->request, status, &reason);
         return;
     }
