@@ -75,10 +75,7 @@ static void test_unicode(void **state)
                 "a\xc2\xa0\xc2\xa0"
                 "b",
                 "a|\xc2\xa0|\xc2\xa0|b");
-    check_split("gpt-2",
-                "a\xc2\x85"
-                "b",
-                "a|\xc2\x85|b"); // U+0085, which PCRE2's own \s lacks
+    check_split("gpt-2", "a\xc2\x85!", "a|\xc2\x85|!"); // U+0085, which PCRE2's own \s lacks
     check_split("smollm", "\xe2\x85\xa7\xe2\x85\xa7", "\xe2\x85\xa7|\xe2\x85\xa7");
 }
 

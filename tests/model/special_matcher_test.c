@@ -6,8 +6,8 @@
 
 enum { NAMES = 40 };
 
-// A vocabulary of different names over "<>"; types cycle through user-defined, control, unknown,
-// normal.
+// A vocabulary of different names over "<=", which are neighbours; types cycle through
+// user-defined, control, unknown, normal.
 static void create_names(struct vocabulary *out, uint64_t *random)
 {
     static const uint32_t types[] = {4, 3, 2, 1};
@@ -22,7 +22,7 @@ static void create_names(struct vocabulary *out, uint64_t *random)
             uint64_t draw = check_random(random);
             size_t length = 1 + draw % 9;
             for (size_t k = 0; k < length; k++) {
-                names[i][k] = draw >> (8 + k) & 1 ? '<' : '>';
+                names[i][k] = draw >> (8 + k) & 1 ? '<' : '=';
             }
             names[i][length] = '\0';
             twin = false;
@@ -68,7 +68,7 @@ static void check_texts(const struct vocabulary *vocabulary, bool special, uint6
         size_t bytes = check_random(random) % 14;
         struct check_edge edge = check_edge_create(bytes);
         for (size_t i = 0; i < bytes; i++) {
-            edge.data[i] = (uint8_t) "<>><<>x"[check_random(random) % 7];
+            edge.data[i] = (uint8_t) "<==<<=x"[check_random(random) % 7];
         }
         const char *text = (const char *)edge.data;
         assert_int_equal(special_matcher_find(&matcher, text, bytes),

@@ -356,6 +356,30 @@ static void test_spm_special_text_stays_text(void **state)
     tokenizer_destroy(tokenizer);
 }
 
+// Here "<" and "s>" are tokens, so that merging alone would make "<s>", BOS, out of them.
+static void spell_bos(struct draft *d)
+{
+    static const char *const names[] = {"<unk>", "<s>", "</s>", "<", "s", ">", "s>", "<0x0A>"};
+    static const uint32_t types[] = {2, 3, 3, 1, 1, 1, 1, 6};
+    draft_texts(d, "tokenizer.ggml.tokens", names, 8);
+    struct draft_bytes *scores = draft_array(d, "tokenizer.ggml.scores", GGUF_TYPE_FLOAT32, 8);
+    const float score = 0;
+    for (int i = 0; i < 8; i++) {
+        draft_put(scores, &score, sizeof(score));
+    }
+    struct draft_bytes *body = draft_array(d, "tokenizer.ggml.token_type", GGUF_TYPE_INT32, 8);
+    draft_put(body, types, sizeof(types));
+}
+
+static void test_spm_merges_make_no_special_token(void **state)
+{
+    (void)state;
+    struct tokenizer *tokenizer = create_spm(spell_bos);
+    CHECK_IDS(tokenizer, INPUT(TEXT("<s>"), .continues = true), 3, 6);
+    CHECK_IDS(tokenizer, INPUT(TEXT("\n"), .continues = true), 7);
+    tokenizer_destroy(tokenizer);
+}
+
 static void test_spm_any_bytes(void **state)
 {
     (void)state;
@@ -555,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_bos_and_eos),
         cmocka_unit_test(test_spm),
         cmocka_unit_test(test_spm_special_text_stays_text),
+        cmocka_unit_test(test_spm_merges_make_no_special_token),
         cmocka_unit_test(test_spm_any_bytes),
         cmocka_unit_test(test_linear_in_the_text),
         cmocka_unit_test(test_too_long),
