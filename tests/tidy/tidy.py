@@ -16,7 +16,7 @@ import sys
 # `folder/*` is every module of a folder. A module of gpud/, kvstored/ or client/ without a line includes none above it.
 ARROWS = """
 gpud/main           gpud/*
-gpud/config
+gpud/config         gpud/kernels/*
 gpud/request        gpud/cold_store gpud/sampler gpud/reply
 gpud/ipc            gpud/session gpud/scheduler gpud/reply gpud/stats gpud/request gpud/worker gpud/engine gpud/cold_store gpud/kv_cache gpud/sampler
 gpud/worker         gpud/session gpud/scheduler gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/stats gpud/sampler
@@ -60,7 +60,7 @@ kvstored/config
 kvstored/stats
 client/gpuctl       client/* gpud/model/*
 client/kvctl        client/*
-client/kvtier       client/gpu_client
+client/kvtier       client/gpu_client client/config
 client/gpu_client
 client/kv_client
 client/config
@@ -94,9 +94,12 @@ THIRD_PARTY = {
 GETENV = r"(\w+/)*(config|runtime_dir)\.c|proto/os/service_posix\.c"  # the last: NOTIFY_SOCKET of sd_notify(3)
 # Modules and folders whose test has another name.
 TESTED_ELSEWHERE = {
-    "proto/os": "tests/proto/os_test.c",
     "client/gpuctl": "tests/end_to_end/test_commands.py",
     "client/kvctl": "tests/end_to_end/test_commands.py",
+    "client/config": "tests/end_to_end/test_commands.py",
+    "client/supervisor": "tests/end_to_end/test_daemons.py",
+    "gpud/config": "tests/end_to_end/test_daemons.py",
+    "kvstored/config": "tests/end_to_end/test_daemons.py",
     "gpud/main": "tests/end_to_end/test_daemons.py",
     "kvstored/main": "tests/end_to_end/test_daemons.py",
 }
