@@ -1,219 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader: a cursor of our own over msgpack's format (github.com/msgpack/msgpack/spec.md).
-// Why not msgpack_unpack_next: it allocates an object of 24 bytes for every element that an array's
-// header promises before one of them is seen, so five bytes can ask for 96 GiB. The cursor
-// allocates nothing: check_message walks the message once, with every length compared with what is
-// left and depth bounded by CODEC_DEPTH_MAX, after which lookups skip over values that are known to
-// be whole.
+// The reader: typed look-ups over a message whose structure codec_cursor.c has checked as a whole,
+// so that values are known to be there and an index is not needed: maps are small and read once.
 #include "proto/codec_reader.h"
+
+#include "proto/codec_cursor.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum value_kind {
-    KIND_NIL,
-    KIND_BOOL,
-    KIND_UNSIGNED,
-    KIND_NEGATIVE, // an integer below 0
-    KIND_REAL,
-    KIND_TEXT,
-    KIND_BIN,
-    KIND_ARRAY,
-    KIND_MAP,
-    KIND_EXTENSION,
-};
-
-// One value. For texts and binaries `body` and `length` are its bytes; for arrays and maps `body`
-// is the first element and `length` the number of elements or fields.
-struct value {
-    enum value_kind kind;
-    uint64_t number; // KIND_BOOL, KIND_UNSIGNED; KIND_NEGATIVE as two's complement
-    double real;
-    const uint8_t *body;
-    uint32_t length;
-};
-
-static uint64_t big_endian(const uint8_t *at, unsigned bytes)
-{
-    uint64_t number = 0;
-    for (unsigned i = 0; i < bytes; i++) {
-        number = number << 8 | at[i];
-    }
-    return number;
-}
-
-static uint64_t sign_extend(uint64_t number, unsigned bytes)
-{
-    unsigned shift = 64 - 8 * bytes;
-    return (uint64_t)((int64_t)(number << shift) >> shift);
-}
-
-static double real_of(uint64_t bits, unsigned bytes)
-{
-    if (bytes == 4) {
-        uint32_t narrow = (uint32_t)bits;
-        float value;
-        memcpy(&value, &narrow, sizeof(value));
-        return (double)value;
-    }
-    double value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-// What the first byte of a value says: its kind, the size of the number after it (0: in the byte
-// itself), and whether that number is the length of a body.
-struct lead {
-    enum value_kind kind;
-    uint8_t number_bytes;
-    uint8_t extra_bytes; // that follow the length before the body: an extension's type
-    uint64_t inline_number;
-};
-
-static bool read_fixed_lead(uint8_t byte, struct lead *out)
-{
-    if (byte <= 0x7f) {
-        *out = (struct lead){KIND_UNSIGNED, 0, 0, byte};
-    } else if (byte <= 0x8f) {
-        *out = (struct lead){KIND_MAP, 0, 0, byte & 0x0f};
-    } else if (byte <= 0x9f) {
-        *out = (struct lead){KIND_ARRAY, 0, 0, byte & 0x0f};
-    } else if (byte <= 0xbf) {
-        *out = (struct lead){KIND_TEXT, 0, 0, byte & 0x1f};
-    } else if (byte >= 0xe0) {
-        *out = (struct lead){KIND_NEGATIVE, 0, 0, sign_extend(byte, 1)};
-    } else {
-        return false;
-    }
-    return true;
-}
-
-// The table of the specification, 0xc0..0xdf.
-static bool read_lead(uint8_t byte, struct lead *out)
-{
-    static const struct lead leads[0x20] = {
-        [0x00] = {KIND_NIL, 0, 0, 0},       [0x02] = {KIND_BOOL, 0, 0, 0},
-        [0x03] = {KIND_BOOL, 0, 0, 1},      [0x04] = {KIND_BIN, 1, 0, 0},
-        [0x05] = {KIND_BIN, 2, 0, 0},       [0x06] = {KIND_BIN, 4, 0, 0},
-        [0x07] = {KIND_EXTENSION, 1, 1, 0}, [0x08] = {KIND_EXTENSION, 2, 1, 0},
-        [0x09] = {KIND_EXTENSION, 4, 1, 0}, [0x0a] = {KIND_REAL, 4, 0, 0},
-        [0x0b] = {KIND_REAL, 8, 0, 0},      [0x0c] = {KIND_UNSIGNED, 1, 0, 0},
-        [0x0d] = {KIND_UNSIGNED, 2, 0, 0},  [0x0e] = {KIND_UNSIGNED, 4, 0, 0},
-        [0x0f] = {KIND_UNSIGNED, 8, 0, 0},  [0x10] = {KIND_NEGATIVE, 1, 0, 0},
-        [0x11] = {KIND_NEGATIVE, 2, 0, 0},  [0x12] = {KIND_NEGATIVE, 4, 0, 0},
-        [0x13] = {KIND_NEGATIVE, 8, 0, 0},  [0x14] = {KIND_EXTENSION, 0, 1, 1},
-        [0x15] = {KIND_EXTENSION, 0, 1, 2}, [0x16] = {KIND_EXTENSION, 0, 1, 4},
-        [0x17] = {KIND_EXTENSION, 0, 1, 8}, [0x18] = {KIND_EXTENSION, 0, 1, 16},
-        [0x19] = {KIND_TEXT, 1, 0, 0},      [0x1a] = {KIND_TEXT, 2, 0, 0},
-        [0x1b] = {KIND_TEXT, 4, 0, 0},      [0x1c] = {KIND_ARRAY, 2, 0, 0},
-        [0x1d] = {KIND_ARRAY, 4, 0, 0},     [0x1e] = {KIND_MAP, 2, 0, 0},
-        [0x1f] = {KIND_MAP, 4, 0, 0},
-    };
-    if (read_fixed_lead(byte, out)) {
-        return true;
-    }
-    if (byte == 0xc1) { // "never used"
-        return false;
-    }
-    *out = leads[byte - 0xc0];
-    return true;
-}
-
-// Reads the value at *at without the elements of an array or map, and moves *at behind it (to its
-// first element). False when it does not end before `end`.
-static bool read_value(const uint8_t **at, const uint8_t *end, struct value *out)
-{
-    struct lead lead;
-    if (*at >= end || !read_lead(**at, &lead)) {
-        return false;
-    }
-    const uint8_t *next = *at + 1;
-    if ((size_t)(end - next) < lead.number_bytes) {
-        return false;
-    }
-    uint64_t number =
-        lead.number_bytes == 0 ? lead.inline_number : big_endian(next, lead.number_bytes);
-    next += lead.number_bytes;
-    struct value value = {.kind = lead.kind, .number = number};
-    switch (lead.kind) {
-    case KIND_NEGATIVE:
-        if (lead.number_bytes != 0) {
-            value.number = sign_extend(number, lead.number_bytes);
-        }
-        value.kind = (int64_t)value.number < 0 ? KIND_NEGATIVE : KIND_UNSIGNED;
-        break;
-    case KIND_REAL:
-        value.real = real_of(number, lead.number_bytes);
-        break;
-    case KIND_TEXT:
-    case KIND_BIN:
-    case KIND_EXTENSION:
-        if ((size_t)(end - next) < number + lead.extra_bytes) {
-            return false;
-        }
-        value.body = next + lead.extra_bytes;
-        next += lead.extra_bytes + number;
-        break;
-    case KIND_ARRAY:
-    case KIND_MAP:
-        // Each element takes a byte at least: what cannot be there is refused at once.
-        if ((size_t)(end - next) < number * (lead.kind == KIND_MAP ? 2 : 1)) {
-            return false;
-        }
-        value.body = next;
-        break;
-    default:
-        break;
-    }
-    value.length = (uint32_t)number;
-    *at = next;
-    *out = value;
-    return true;
-}
-
-static bool key_valid(const struct value *key)
-{
-    return key->kind == KIND_TEXT && key->length <= CODEC_KEY_BYTES_MAX;
-}
-
-// Walks one value and all inside it. Iterative, with a stack of CODEC_DEPTH_MAX counts: `left` is
-// what is still to come of an array or map; in a map keys and values alternate.
-static bool check_value(const uint8_t **at, const uint8_t *end)
-{
-    struct {
-        uint64_t left;
-        bool is_map;
-    } stack[CODEC_DEPTH_MAX + 1] = {{.left = 1}};
-    unsigned depth = 0;
-    for (;;) {
-        while (stack[depth].left == 0) {
-            if (depth == 0) {
-                return true;
-            }
-            depth--;
-        }
-        struct value value;
-        if (!read_value(at, end, &value)) {
-            return false;
-        }
-        bool is_key = stack[depth].is_map && stack[depth].left % 2 == 0;
-        if (is_key && !key_valid(&value)) {
-            return false;
-        }
-        stack[depth].left--;
-        if (value.kind == KIND_ARRAY || value.kind == KIND_MAP) {
-            if (depth == CODEC_DEPTH_MAX) {
-                return false;
-            }
-            depth++;
-            stack[depth].is_map = value.kind == KIND_MAP;
-            stack[depth].left = (uint64_t)value.length * (value.kind == KIND_MAP ? 2 : 1);
-        }
-    }
-}
 
 static void reader_fail(struct codec_reader *reader, enum status status, const char *key,
                         const char *what)
@@ -231,7 +27,7 @@ void codec_reader_fail(struct codec_reader *reader, const char *problem)
     reader_fail(reader, STATUS_INVALID, "", problem);
 }
 
-static struct codec_map map_of(struct codec_reader *reader, const struct value *value,
+static struct codec_map map_of(struct codec_reader *reader, const struct codec_value *value,
                                const uint8_t *end)
 {
     return (struct codec_map){
@@ -246,14 +42,14 @@ void codec_reader_init(struct codec_reader *reader, const void *data, size_t byt
     const uint8_t *at = data;
     const uint8_t *end = bytes > 0 ? at + bytes : at;
     const uint8_t *behind = at;
-    struct value root;
-    if (!check_value(&behind, end)) {
+    struct codec_value root;
+    if (!codec_cursor_check(&behind, end)) {
         reader_fail(reader, STATUS_INVALID, "", "the message is not well-formed msgpack");
         return;
     }
-    bool whole = read_value(&at, end, &root);
-    assert(whole); // check_value saw it
-    if (root.kind != KIND_MAP || behind != end) {
+    bool whole = codec_cursor_read(&at, end, &root);
+    assert(whole); // codec_cursor_check saw it
+    if (root.kind != CODEC_KIND_MAP || behind != end) {
         reader_fail(reader, STATUS_INVALID, "", "the message is not one map");
         return;
     }
@@ -271,13 +67,13 @@ enum status codec_reader_status(const struct codec_reader *reader, struct reason
 // Moves behind a value of a checked message.
 static const uint8_t *skip_value(const uint8_t *at, const uint8_t *end)
 {
-    bool whole = check_value(&at, end);
+    bool whole = codec_cursor_check(&at, end);
     assert(whole);
     (void)whole;
     return at;
 }
 
-static bool find(const struct codec_map *map, const char *key, struct value *out)
+static bool find(const struct codec_map *map, const char *key, struct codec_value *out)
 {
     if (map->reader->status != STATUS_OK) {
         return false;
@@ -285,12 +81,12 @@ static bool find(const struct codec_map *map, const char *key, struct value *out
     size_t key_bytes = strlen(key);
     const uint8_t *at = map->at;
     for (uint32_t i = 0; i < map->count; i++) {
-        struct value name;
-        bool whole = read_value(&at, map->end, &name);
+        struct codec_value name;
+        bool whole = codec_cursor_read(&at, map->end, &name);
         assert(whole);
         (void)whole;
         if (name.length == key_bytes && memcmp(name.body, key, key_bytes) == 0) {
-            whole = read_value(&at, map->end, out);
+            whole = codec_cursor_read(&at, map->end, out);
             assert(whole);
             return true;
         }
@@ -300,7 +96,7 @@ static bool find(const struct codec_map *map, const char *key, struct value *out
 }
 
 // find, and an error when the field must be there.
-static bool require(const struct codec_map *map, const char *key, struct value *out)
+static bool require(const struct codec_map *map, const char *key, struct codec_value *out)
 {
     if (find(map, key, out)) {
         return true;
@@ -350,17 +146,17 @@ static bool utf8_valid(const uint8_t *at, size_t bytes)
 
 // ---- values to results; each is false, with the error kept, when the value does not fit
 
-static bool take_u64(struct codec_reader *reader, const char *key, const struct value *value,
+static bool take_u64(struct codec_reader *reader, const char *key, const struct codec_value *value,
                      uint64_t *out)
 {
-    if (value->kind != KIND_UNSIGNED) {
+    if (value->kind != CODEC_KIND_UNSIGNED) {
         return wrong(reader, key, "is not a number of 0 or more");
     }
     *out = value->number;
     return true;
 }
 
-static bool take_u32(const struct codec_map *map, const char *key, const struct value *value,
+static bool take_u32(const struct codec_map *map, const char *key, const struct codec_value *value,
                      const uint32_t *range, uint32_t *out)
 {
     uint64_t number;
@@ -374,11 +170,11 @@ static bool take_u32(const struct codec_map *map, const char *key, const struct 
     return true;
 }
 
-static bool take_i64(const struct codec_map *map, const char *key, const struct value *value,
+static bool take_i64(const struct codec_map *map, const char *key, const struct codec_value *value,
                      int64_t *out)
 {
-    bool fits = value->kind == KIND_NEGATIVE ||
-                (value->kind == KIND_UNSIGNED && value->number <= INT64_MAX);
+    bool fits = value->kind == CODEC_KIND_NEGATIVE ||
+                (value->kind == CODEC_KIND_UNSIGNED && value->number <= INT64_MAX);
     if (!fits) {
         return wrong(map->reader, key, "is not an integer of 64 bits");
     }
@@ -386,15 +182,15 @@ static bool take_i64(const struct codec_map *map, const char *key, const struct 
     return true;
 }
 
-static bool take_f64(struct codec_reader *reader, const char *key, const struct value *value,
+static bool take_f64(struct codec_reader *reader, const char *key, const struct codec_value *value,
                      double *out)
 {
     double number = value->real;
-    if (value->kind == KIND_UNSIGNED) {
+    if (value->kind == CODEC_KIND_UNSIGNED) {
         number = (double)value->number;
-    } else if (value->kind == KIND_NEGATIVE) {
+    } else if (value->kind == CODEC_KIND_NEGATIVE) {
         number = (double)(int64_t)value->number;
-    } else if (value->kind != KIND_REAL) {
+    } else if (value->kind != CODEC_KIND_REAL) {
         return wrong(reader, key, "is not a number");
     }
     if (!isfinite(number)) {
@@ -404,20 +200,20 @@ static bool take_f64(struct codec_reader *reader, const char *key, const struct 
     return true;
 }
 
-static bool take_bool(const struct codec_map *map, const char *key, const struct value *value,
+static bool take_bool(const struct codec_map *map, const char *key, const struct codec_value *value,
                       bool *out)
 {
-    if (value->kind != KIND_BOOL) {
+    if (value->kind != CODEC_KIND_BOOL) {
         return wrong(map->reader, key, "is not true or false");
     }
     *out = value->number != 0;
     return true;
 }
 
-static bool take_text(struct codec_reader *reader, const char *key, const struct value *value,
+static bool take_text(struct codec_reader *reader, const char *key, const struct codec_value *value,
                       size_t max_bytes, const char **out, size_t *out_bytes)
 {
-    if (value->kind != KIND_TEXT || !utf8_valid(value->body, value->length)) {
+    if (value->kind != CODEC_KIND_TEXT || !utf8_valid(value->body, value->length)) {
         return wrong(reader, key, "is not text in UTF-8 without NUL");
     }
     if (value->length > max_bytes) {
@@ -428,7 +224,7 @@ static bool take_text(struct codec_reader *reader, const char *key, const struct
     return true;
 }
 
-static bool copy_text(const struct codec_map *map, const char *key, const struct value *value,
+static bool copy_text(const struct codec_map *map, const char *key, const struct codec_value *value,
                       char *out, size_t out_bytes)
 {
     assert(out_bytes > 0);
@@ -442,10 +238,10 @@ static bool copy_text(const struct codec_map *map, const char *key, const struct
     return true;
 }
 
-static bool take_bin(const struct codec_map *map, const char *key, const struct value *value,
+static bool take_bin(const struct codec_map *map, const char *key, const struct codec_value *value,
                      size_t max_bytes, const uint8_t **out, size_t *out_bytes)
 {
-    if (value->kind != KIND_BIN) {
+    if (value->kind != CODEC_KIND_BIN) {
         return wrong(map->reader, key, "is not binary");
     }
     if (value->length > max_bytes) {
@@ -456,20 +252,20 @@ static bool take_bin(const struct codec_map *map, const char *key, const struct 
     return true;
 }
 
-static bool take_map(const struct codec_map *map, const char *key, const struct value *value,
+static bool take_map(const struct codec_map *map, const char *key, const struct codec_value *value,
                      struct codec_map *out)
 {
-    if (value->kind != KIND_MAP) {
+    if (value->kind != CODEC_KIND_MAP) {
         return wrong(map->reader, key, "is not a map");
     }
     *out = map_of(map->reader, value, map->end);
     return true;
 }
 
-static bool take_array(const struct codec_map *map, const char *key, const struct value *value,
-                       uint32_t max_count, struct codec_array *out)
+static bool take_array(const struct codec_map *map, const char *key,
+                       const struct codec_value *value, uint32_t max_count, struct codec_array *out)
 {
-    if (value->kind != KIND_ARRAY) {
+    if (value->kind != CODEC_KIND_ARRAY) {
         return wrong(map->reader, key, "is not an array");
     }
     if (value->length > max_count) {
@@ -484,7 +280,7 @@ static bool take_array(const struct codec_map *map, const char *key, const struc
 static bool copy_words(const struct codec_map *map, const char *key, size_t word_bytes,
                        size_t max_count, void **out_words, uint32_t *out_count)
 {
-    struct value value;
+    struct codec_value value;
     const uint8_t *body;
     size_t bytes;
     size_t max_bytes = max_count > UINT32_MAX / word_bytes ? UINT32_MAX : max_count * word_bytes;
@@ -510,52 +306,52 @@ static bool copy_words(const struct codec_map *map, const char *key, size_t word
 
 bool codec_has(const struct codec_map *map, const char *key)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value);
 }
 
 bool codec_get_u64(const struct codec_map *map, const char *key, uint64_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_u64(map->reader, key, &value, out);
 }
 
 bool codec_get_u32(const struct codec_map *map, const char *key, uint32_t min, uint32_t max,
                    uint32_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) &&
            take_u32(map, key, &value, (const uint32_t[]){min, max}, out);
 }
 
 bool codec_get_i64(const struct codec_map *map, const char *key, int64_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_i64(map, key, &value, out);
 }
 
 bool codec_get_f64(const struct codec_map *map, const char *key, double *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_f64(map->reader, key, &value, out);
 }
 
 bool codec_get_bool(const struct codec_map *map, const char *key, bool *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_bool(map, key, &value, out);
 }
 
 bool codec_get_text(const struct codec_map *map, const char *key, char *out, size_t out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && copy_text(map, key, &value, out, out_bytes);
 }
 
 bool codec_get_text_bytes(const struct codec_map *map, const char *key, size_t max_bytes,
                           const char **out, size_t *out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) &&
            take_text(map->reader, key, &value, max_bytes, out, out_bytes);
 }
@@ -563,7 +359,7 @@ bool codec_get_text_bytes(const struct codec_map *map, const char *key, size_t m
 bool codec_get_bin(const struct codec_map *map, const char *key, size_t max_bytes,
                    const uint8_t **out, size_t *out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_bin(map, key, &value, max_bytes, out, out_bytes);
 }
 
@@ -605,89 +401,89 @@ bool codec_get_u64s(const struct codec_map *map, const char *key, size_t max_cou
 
 bool codec_get_map(const struct codec_map *map, const char *key, struct codec_map *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_map(map, key, &value, out);
 }
 
 bool codec_get_array(const struct codec_map *map, const char *key, uint32_t max_count,
                      struct codec_array *out)
 {
-    struct value value;
+    struct codec_value value;
     return require(map, key, &value) && take_array(map, key, &value, max_count, out);
 }
 
 bool codec_opt_u64(const struct codec_map *map, const char *key, uint64_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_u64(map->reader, key, &value, out);
 }
 
 bool codec_opt_u32(const struct codec_map *map, const char *key, uint32_t min, uint32_t max,
                    uint32_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_u32(map, key, &value, (const uint32_t[]){min, max}, out);
 }
 
 bool codec_opt_i64(const struct codec_map *map, const char *key, int64_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_i64(map, key, &value, out);
 }
 
 bool codec_opt_f64(const struct codec_map *map, const char *key, double *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_f64(map->reader, key, &value, out);
 }
 
 bool codec_opt_bool(const struct codec_map *map, const char *key, bool *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_bool(map, key, &value, out);
 }
 
 bool codec_opt_text(const struct codec_map *map, const char *key, char *out, size_t out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && copy_text(map, key, &value, out, out_bytes);
 }
 
 bool codec_opt_text_bytes(const struct codec_map *map, const char *key, size_t max_bytes,
                           const char **out, size_t *out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_text(map->reader, key, &value, max_bytes, out, out_bytes);
 }
 
 bool codec_opt_bin(const struct codec_map *map, const char *key, size_t max_bytes,
                    const uint8_t **out, size_t *out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_bin(map, key, &value, max_bytes, out, out_bytes);
 }
 
 bool codec_opt_map(const struct codec_map *map, const char *key, struct codec_map *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_map(map, key, &value, out);
 }
 
 bool codec_opt_array(const struct codec_map *map, const char *key, uint32_t max_count,
                      struct codec_array *out)
 {
-    struct value value;
+    struct codec_value value;
     return find(map, key, &value) && take_array(map, key, &value, max_count, out);
 }
 
 // The next element, whatever it is, moving behind it and all inside it.
-static bool next_element(struct codec_array *array, struct value *out)
+static bool next_element(struct codec_array *array, struct codec_value *out)
 {
     if (array->count == 0 || array->reader->status != STATUS_OK) {
         return false;
     }
     const uint8_t *at = array->at;
-    bool whole = read_value(&at, array->end, out);
+    bool whole = codec_cursor_read(&at, array->end, out);
     assert(whole);
     (void)whole;
     array->at = skip_value(array->at, array->end);
@@ -697,11 +493,11 @@ static bool next_element(struct codec_array *array, struct value *out)
 
 bool codec_next_map(struct codec_array *array, struct codec_map *out)
 {
-    struct value value;
+    struct codec_value value;
     if (!next_element(array, &value)) {
         return false;
     }
-    if (value.kind != KIND_MAP) {
+    if (value.kind != CODEC_KIND_MAP) {
         return wrong(array->reader, "", "an array's element is not a map");
     }
     *out = map_of(array->reader, &value, array->end);
@@ -710,14 +506,14 @@ bool codec_next_map(struct codec_array *array, struct codec_map *out)
 
 bool codec_next_u64(struct codec_array *array, uint64_t *out)
 {
-    struct value value;
+    struct codec_value value;
     return next_element(array, &value) &&
            take_u64(array->reader, "an array's element", &value, out);
 }
 
 bool codec_next_f64(struct codec_array *array, double *out)
 {
-    struct value value;
+    struct codec_value value;
     return next_element(array, &value) &&
            take_f64(array->reader, "an array's element", &value, out);
 }
@@ -725,7 +521,7 @@ bool codec_next_f64(struct codec_array *array, double *out)
 bool codec_next_text(struct codec_array *array, size_t max_bytes, const char **out,
                      size_t *out_bytes)
 {
-    struct value value;
+    struct codec_value value;
     return next_element(array, &value) &&
            take_text(array->reader, "an array's element", &value, max_bytes, out, out_bytes);
 }
