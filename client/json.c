@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/json.h"
 
+#include "proto/utf8.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -19,24 +21,6 @@ void json_line(struct json *json)
     fflush(json->out);
 }
 
-// Length of the whole UTF-8 character at text[0..bytes), 0 when there is none (RFC 3629).
-static size_t character_bytes(const unsigned char *text, size_t bytes)
-{
-    unsigned char c = text[0];
-    size_t length = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
-    if (length == 0 || length > bytes) {
-        return 0;
-    }
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (c == 0xe0 && text[1] < 0xa0) || (c == 0xf0 && text[1] < 0x90);
-    bool outside = (c == 0xed && text[1] > 0x9f) || (c == 0xf4 && text[1] > 0x8f);
-    return overlong || outside ? 0 : length;
-}
-
 static void put_escaped(FILE *out, unsigned char c)
 {
     static const char from[] = "\"\\\b\f\n\r\t";
@@ -52,19 +36,20 @@ static void put_escaped(FILE *out, unsigned char c)
 static void put_string(FILE *out, const char *text, size_t bytes)
 {
     fputc('"', out);
-    const unsigned char *at = (const unsigned char *)text;
-    const unsigned char *end = at + bytes;
-    while (at < end) {
-        size_t length = character_bytes(at, (size_t)(end - at));
+    const char *end = text + bytes;
+    while (text < end) {
+        size_t length = utf8_length(text, (size_t)(end - text));
+        unsigned char first = (unsigned char)*text;
         if (length == 0) {
             fputs("\\ufffd", out);
-            at++;
-        } else if (length == 1 && (*at < 0x20 || *at == '"' || *at == '\\' || *at == 0x7f)) {
-            put_escaped(out, *at++);
+            length = 1;
+        } else if (length == 1 &&
+                   (first < 0x20 || first == '"' || first == '\\' || first == 0x7f)) {
+            put_escaped(out, first);
         } else {
-            fwrite(at, 1, length, out);
-            at += length;
+            fwrite(text, 1, length, out);
         }
+        text += length;
     }
     fputc('"', out);
 }

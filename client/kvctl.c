@@ -3,9 +3,9 @@
 // holds what all commands share; each command has a file of its own.
 #include "client/kvctl.h"
 
+#include "client/config.h"
 #include "client/console.h"
 #include "proto/limits.h"
-#include "proto/runtime_dir.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,7 +55,7 @@ bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int
     char url[LIMIT_URL_BYTES];
     enum status status = STATUS_OK;
     if (kvctl->url == NULL) {
-        status = runtime_dir_url("kvstored", url, &reason);
+        status = config_url("kvstored", url, &reason);
         kvctl->url = url;
     }
     if (status == STATUS_OK) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The small process that `gpuctl up` leaves behind: starts kvstored, then gpud, restarts one that
+// dies other than by `down` (at once, then after 1, 2, 4 ... 30 s, reset by 10 s of health), and
+// stops them in order at SIGTERM. Holds its own lock and writes its own log. One thread.
+#ifndef KVTIER_CLIENT_SUPERVISOR_H
+#define KVTIER_CLIENT_SUPERVISOR_H
+
+#include <stdint.h>
+
+enum {
+    SUPERVISOR_KVSTORED,
+    SUPERVISOR_GPUD,
+    SUPERVISOR_PROGRAMS,
+    SUPERVISOR_ARGUMENTS_MAX = 128,
+    SUPERVISOR_LINE_BYTES = 1024,
+};
+
+struct supervisor_program {
+    const char *name;
+    const char *log_path;
+    char *argv[SUPERVISOR_ARGUMENTS_MAX]; // argv[0] is the program's path; ends with NULL
+    int argc;
+};
+
+struct supervisor_options {
+    const char *runtime_dir;
+    struct supervisor_program programs[SUPERVISOR_PROGRAMS]; // started in this order
+    // How starting goes, a line each: "wait TEXT", then "ok" or "fail CODE TEXT"; closed then.
+    int report_fd;
+};
+
+// Runs until SIGTERM. Returns the exit code.
+int supervisor_run(struct supervisor_options *options);
+
+// The process id of the supervisor of a runtime folder, 0 when none runs there.
+int64_t supervisor_pid(const char *runtime_dir);
+
+// What it writes beside its lock, for `status`: restarts of each program so far; zeros when none
+// runs.
+struct supervisor_restarts {
+    uint64_t counts[SUPERVISOR_PROGRAMS];
+};
+struct supervisor_restarts supervisor_restarts_read(const char *runtime_dir);
+
+#endif
