@@ -2,13 +2,16 @@
 // Names and words of results. Keep the table in the order of enum status.
 #include "proto/status.h"
 
+#include "proto/utf8.h"
+
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const status_names[STATUS_COUNT] = {
-    "ok",        "invalid",   "no_memory", "no_space", "not_found", "busy",   "refused",
-    "damaged",   "unreachable", "timeout", "closed",   "cancelled", "version", "stale",
-    "io",        "exists",    "unsupported", "permission", "mismatch",
+    "ok",      "invalid",     "no_memory",   "no_space",   "not_found", "busy",    "refused",
+    "damaged", "unreachable", "timeout",     "closed",     "cancelled", "version", "stale",
+    "io",      "exists",      "unsupported", "permission", "mismatch",
 };
 
 const char *status_name(enum status status)
@@ -53,6 +56,20 @@ enum status status_from_wire(long long value)
     return (enum status)value;
 }
 
+void text_clean(char *text)
+{
+    size_t left = strlen(text);
+    while (left > 0) {
+        size_t bytes = utf8_length(text, left);
+        if (bytes == 0 || (unsigned char)*text < 0x20 || *text == 0x7f) {
+            *text = '?';
+            bytes = 1;
+        }
+        text += bytes;
+        left -= bytes;
+    }
+}
+
 enum status reason_set(struct reason *reason, enum status status, const char *hint,
                        const char *format, ...)
 {
@@ -64,5 +81,7 @@ enum status reason_set(struct reason *reason, enum status status, const char *hi
     vsnprintf(reason->text, sizeof(reason->text), format, args);
     va_end(args);
     snprintf(reason->hint, sizeof(reason->hint), "%s", hint != NULL ? hint : "");
+    text_clean(reason->text);
+    text_clean(reason->hint);
     return status;
 }

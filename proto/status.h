@@ -49,8 +49,13 @@ int status_exit_code(enum status status);
 // The status a wire integer stands for; numbers outside the enum become STATUS_INVALID.
 enum status status_from_wire(long long value);
 
+// Makes a C string fit for a message, a log and a terminal: what is not UTF-8, and control
+// characters, become '?'. Names that files and users chose may hold anything.
+void text_clean(char *text);
+
 // Fills `reason` (may be NULL) and returns `status`, so that a failing function ends with
-// `return reason_set(reason, STATUS_X, "hint", "what: why %d", n);`. Cuts off what does not fit.
+// `return reason_set(reason, STATUS_X, "hint", "what: why %d", n);`. Cuts off what does not fit,
+// and cleans it (text_clean).
 enum status reason_set(struct reason *reason, enum status status, const char *hint,
                        const char *format, ...) __attribute__((format(printf, 4, 5)));
 

@@ -4,7 +4,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "gpud/model/pretokenizer.h"
 
-#include "gpud/model/utf8.h"
+#include "proto/utf8.h"
 
 #include <pcre2.h>
 #include <stdlib.h>

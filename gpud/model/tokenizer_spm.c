@@ -6,7 +6,7 @@
 #include "gpud/model/tokenizer_spm.h"
 
 #include "gpud/model/merge_queue.h"
-#include "gpud/model/utf8.h"
+#include "proto/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

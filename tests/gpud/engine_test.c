@@ -5,7 +5,7 @@
 // logits hashes.
 #include "gpud/engine.h"
 
-#include "gpud/model/utf8.h"
+#include "proto/utf8.h"
 #include "tests/gpud/engine_rig.h"
 
 enum { PROMPT = 200, ANSWER = 40 };

@@ -4,7 +4,7 @@
 // stop strings of a small alphabet are compared with a reference that sees all bytes at once.
 #include "gpud/text_stream.h"
 
-#include "gpud/model/utf8.h"
+#include "proto/utf8.h"
 #include "tests/check.h"
 
 enum { BYTES_MAX = 400, TEXT_MAX = 3 * BYTES_MAX + 1 };

@@ -69,12 +69,32 @@ static void reasons_are_cut_and_optional(void **state)
     assert_int_equal(reason_set(NULL, STATUS_BUSY, "", "a"), STATUS_BUSY);
 }
 
+// They reach terminals, logs and the wire, and hold names that files and users chose.
+static void reasons_are_clean(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain", "plain"},
+        {"h\xc3\xa9 \xf0\x9f\x98\x80", "h\xc3\xa9 \xf0\x9f\x98\x80"},
+        {"a\nb\x1b[2J\x7f", "a?b?[2J?"},
+        {"cut \xc3", "cut ?"},
+        {"\xc0\x80\xed\xa0\x80\xff", "??????"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct reason reason;
+        (void)reason_set(&reason, STATUS_IO, cases[i][0], "%s", cases[i][0]);
+        assert_string_equal(reason.text, cases[i][1]);
+        assert_string_equal(reason.hint, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_and_names_are_pinned),
         cmocka_unit_test(other_numbers_are_invalid),
         cmocka_unit_test(reasons_are_cut_and_optional),
+        cmocka_unit_test(reasons_are_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where characters of UTF-8 begin and end, strictly (no overlong forms, no surrogates, at most
 // U+10FFFF): as strict as PCRE2, whose own check is then left out. Pure.
-#ifndef KVTIER_GPUD_MODEL_UTF8_H
-#define KVTIER_GPUD_MODEL_UTF8_H
+#ifndef KVTIER_PROTO_UTF8_H
+#define KVTIER_PROTO_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
