@@ -156,15 +156,19 @@ int gpuctl_tokenize(int argc, char **argv)
         GPUCTL_SPECS(t.gpuctl)};
     const struct options_command command = {
         .name = "gpuctl tokenize",
-        .arguments = "",
+        .arguments = "[FILE | -]",
+        .positional_max = 1,
         .summary = "Turns text into token ids, as the daemon does.",
         .specs = specs,
         .spec_count = sizeof(specs) / sizeof(specs[0]),
     };
     int first = 0;
     int exit_code = 0;
-    return gpuctl_parse(&t.gpuctl, &command, argc, argv, &first, &exit_code) ? tokenize(&t)
-                                                                             : exit_code;
+    if (!gpuctl_parse(&t.gpuctl, &command, argc, argv, &first, &exit_code)) {
+        return exit_code;
+    }
+    t.file = first < argc ? argv[first] : t.file;
+    return tokenize(&t);
 }
 
 // ---- detokenize
@@ -258,13 +262,17 @@ int gpuctl_detokenize(int argc, char **argv)
         GPUCTL_SPECS(t.gpuctl)};
     const struct options_command command = {
         .name = "gpuctl detokenize",
-        .arguments = "",
+        .arguments = "[FILE | -]",
+        .positional_max = 1,
         .summary = "Turns token ids into text.",
         .specs = specs,
         .spec_count = sizeof(specs) / sizeof(specs[0]),
     };
     int first = 0;
     int exit_code = 0;
-    return gpuctl_parse(&t.gpuctl, &command, argc, argv, &first, &exit_code) ? detokenize(&t)
-                                                                             : exit_code;
+    if (!gpuctl_parse(&t.gpuctl, &command, argc, argv, &first, &exit_code)) {
+        return exit_code;
+    }
+    t.file = first < argc ? argv[first] : t.file;
+    return detokenize(&t);
 }

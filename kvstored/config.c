@@ -207,6 +207,14 @@ static enum status settle_paths(const struct config *config, struct store_config
     return endpoint_url_make(out->paths.runtime_dir, "kvstored", out->url, reason);
 }
 
+// Only store/ holds what others must not read; the data folder may be one that was there before.
+static enum status make_store_folder(const char *data_dir, struct reason *reason)
+{
+    char folder[RUNTIME_PATH_BYTES + 8];
+    snprintf(folder, sizeof(folder), "%s/store", data_dir);
+    return os_folder_create(folder, reason);
+}
+
 static enum status settle(const struct config *config, struct store_config *out,
                           struct reason *reason)
 {
@@ -220,7 +228,7 @@ static enum status settle(const struct config *config, struct store_config *out,
         status = runtime_dir_prepare(out->paths.runtime_dir, reason);
     }
     if (status == STATUS_OK) {
-        status = os_folder_create(out->data_dir, reason);
+        status = make_store_folder(out->data_dir, reason);
     }
     if (status == STATUS_OK) {
         status = settle_swap(config, out, reason);
