@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the seeds of codec_fuzz and kv_message_fuzz: one message of every kind, made by the
-// encoders themselves. make_message_seeds CORPUS_FOLDER.
+// Writes the seeds of codec_fuzz, kv_message_fuzz and gpu_message_fuzz: one message of every kind,
+// made by the encoders themselves. make_message_seeds CORPUS_FOLDER.
 #include "proto/codec.h"
+#include "proto/gpu_message.h"
 #include "proto/kv_message.h"
 
 #include <stdio.h>
@@ -173,6 +174,77 @@ static void write_kv_seeds(const char *corpus)
     }
 }
 
+static const struct gpu_text chat = {"chat", 4};
+
+static void write_gpu_requests(const char *folder)
+{
+    static const uint32_t ids[] = {1, 2, 3};
+    struct gpu_turn turns[] = {{{"user", 4}, {"hi", 2}}};
+    void *data;
+    size_t bytes;
+    char name[64];
+    for (int op = 0; op < GPU_OP_COUNT; op++) {
+        struct gpu_request request;
+        gpu_request_init(&request, (enum gpu_op)op);
+        request.version = GPU_PROTOCOL_VERSION;
+        request.program = (struct gpu_text){"gpuctl", 6};
+        request.session = chat;
+        request.prompt = (struct gpu_text){"once", 4};
+        request.stop[0] = (struct gpu_text){"\n", 1};
+        request.stop_count = 1;
+        if (op == GPU_OP_DETOKENIZE || op == GPU_OP_SCORE) {
+            request.prompt = (struct gpu_text){NULL, 0};
+            request.ids = gpu_ids_of(ids, 3);
+        }
+        if (gpu_request_encode(&request, &data, &bytes) == STATUS_OK) {
+            snprintf(name, sizeof(name), "request_%d", op);
+            write_file(folder, name, 0, data, bytes);
+            free(data);
+        }
+    }
+    struct gpu_request request;
+    gpu_request_init(&request, GPU_OP_GENERATE);
+    request.turns = turns;
+    request.turn_count = 1;
+    if (gpu_request_encode(&request, &data, &bytes) == STATUS_OK) {
+        write_file(folder, "request_turns", 0, data, bytes);
+        free(data);
+    }
+}
+
+static void write_gpu_seeds(const char *corpus)
+{
+    static const uint32_t ids[] = {1, 2, 3};
+    static struct gpu_status status = {.model_name = "tiny", .has_store = true};
+    static struct kv_session_info session = {.name = "chat"};
+    char folder[4096];
+    char name[64];
+    void *data;
+    size_t bytes;
+    snprintf(folder, sizeof(folder), "%s/gpu_message", corpus);
+    write_gpu_requests(folder);
+    for (int kind = 0; kind < GPU_EVENT_COUNT; kind++) {
+        struct gpu_event event = {
+            .kind = (enum gpu_event_kind)kind,
+            .hello = {.version = 1, .model_name = {"tiny", 4}},
+            .token = {.id = 7, .text = {"a", 1}, .has_logits_hash = true},
+            .ids = gpu_ids_of(ids, 3),
+            .score = {.top_ids = gpu_ids_of(ids, 3), .top_logits = (const uint8_t *)ids},
+            .sessions = {.count = 1, .rows = &session},
+            .text = chat,
+            .status = &status,
+            .done = {.finish_reason = {"stop", 4}},
+            .error = STATUS_BUSY,
+            .reason = {"a: b", "c"},
+        };
+        if (gpu_event_encode(&event, &data, &bytes) == STATUS_OK) {
+            snprintf(name, sizeof(name), "event_%d", kind);
+            write_file(folder, name, 1, data, bytes);
+            free(data);
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -181,5 +253,6 @@ int main(int argc, char **argv)
     }
     write_codec_seed(argv[1]);
     write_kv_seeds(argv[1]);
+    write_gpu_seeds(argv[1]);
     return 0;
 }
