@@ -158,7 +158,6 @@ static inline void machine_attach(struct machine *machine)
 {
     struct rig *rig = &machine->rig;
     kv_cache_destroy(rig->cache);
-    cold_store_destroy(rig->cold_store);
     rig->name_space.field_count = 1;
     rig->name_space.fields[0] = (struct kv_field){.name = "test", .value = "engine"};
     struct reason reason = {0};
@@ -170,7 +169,11 @@ static inline void machine_attach(struct machine *machine)
         .private_payload_bytes_max = machine->options.arena_blocks * payload_bytes,
         .payload_bytes_min = payload_bytes,
     };
-    rig_check(cold_store_create(&store, &rig->cold_store, &attached, &reason), &reason);
+    for (int i = 0; i < 500 && !attached; i++) { // it may have just been started
+        cold_store_destroy(rig->cold_store);
+        os_sleep_ms(10);
+        rig_check(cold_store_create(&store, &rig->cold_store, &attached, &reason), &reason);
+    }
     assert_true(attached);
     const struct kv_cache_options cache = {
         .name_space = &rig->name_space,
