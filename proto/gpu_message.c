@@ -5,6 +5,8 @@
 
 #include "proto/codec_reader.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,9 +202,14 @@ static void get_bytes(const struct codec_map *map, const char *key, size_t bytes
 static void get_real(const struct codec_map *map, const char *key, float *out)
 {
     double value = 0;
-    if (codec_opt_f64(map, key, &value)) {
-        *out = (float)value;
+    if (!codec_opt_f64(map, key, &value)) {
+        return;
     }
+    if (fabs(value) > FLT_MAX) { // would become infinite
+        codec_reader_fail(map->reader, "sampling: a number is out of range");
+        return;
+    }
+    *out = (float)value;
 }
 
 static void get_int(const struct codec_map *map, const char *key, int32_t *out)
