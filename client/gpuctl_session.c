@@ -9,28 +9,28 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_session_json(const struct kvtier_session *session)
+static void put_session(struct json *json, const struct kvtier_session *session)
 {
-    struct json json;
-    json_begin(&json, stdout);
-    json_object(&json, NULL);
-    json_text(&json, "session", session->name);
-    json_number(&json, "tokens", session->tokens);
-    json_number(&json, "blocks", session->blocks);
-    json_number(&json, "blocks_ram", session->ram_blocks);
-    json_number(&json, "blocks_disk", session->disk_blocks);
-    json_number(&json, "payload_bytes", session->payload_bytes);
-    json_number(&json, "created_ms", session->created_ms);
-    json_number(&json, "updated_ms", session->updated_ms);
-    json_bool(&json, "kept", session->kept);
-    json_end(&json);
-    json_line(&json);
+    json_object(json, NULL);
+    json_text(json, "name", session->name);
+    json_number(json, "tokens", session->tokens);
+    json_number(json, "blocks", session->blocks);
+    json_number(json, "ram_blocks", session->ram_blocks);
+    json_number(json, "disk_blocks", session->disk_blocks);
+    json_number(json, "payload_bytes", session->payload_bytes);
+    json_number(json, "created_ms", session->created_ms);
+    json_number(json, "updated_ms", session->updated_ms);
+    json_bool(json, "kept", session->kept);
+    json_end(json);
 }
 
 static void print_session(const struct gpuctl *gpuctl, const struct kvtier_session *session)
 {
     if (gpuctl->json) {
-        print_session_json(session);
+        struct json json;
+        json_begin(&json, stdout);
+        put_session(&json, session);
+        json_line(&json);
         return;
     }
     uint64_t now_ms = os_clock_wall_ms();
@@ -41,16 +41,35 @@ static void print_session(const struct gpuctl *gpuctl, const struct kvtier_sessi
            session->kept ? ", kept" : "");
 }
 
+static void print_list(const struct gpuctl *gpuctl, const struct kvtier_session *sessions,
+                       size_t count)
+{
+    struct json json;
+    if (!gpuctl->json) {
+        for (size_t i = 0; i < count; i++) {
+            print_session(gpuctl, &sessions[i]);
+        }
+        return;
+    }
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_array(&json, "sessions");
+    for (size_t i = 0; i < count; i++) {
+        put_session(&json, &sessions[i]);
+    }
+    json_end(&json);
+    json_end(&json);
+    json_line(&json);
+}
+
 static int list(struct gpuctl *gpuctl, const char *name, struct kvtier_error *error)
 {
     (void)name;
     struct kvtier_session *sessions = NULL;
     size_t count = 0;
     int status = kvtier_session_list(gpuctl->client, &sessions, &count, error);
-    for (size_t i = 0; status == KVTIER_OK && i < count; i++) {
-        print_session(gpuctl, &sessions[i]);
-    }
     if (status == KVTIER_OK) {
+        print_list(gpuctl, sessions, count);
         kvtier_sessions_free(sessions);
     }
     return status;

@@ -10,75 +10,63 @@
 
 #include <stdio.h>
 
-static void put_model(struct json *json, const struct gpu_status *state)
+static void put_fixed(struct json *json, const struct gpu_status *state)
 {
-    json_object(json, "model");
-    json_text(json, "name", state->model_name);
+    json_text(json, "model_name", state->model_name);
     json_text(json, "architecture", state->architecture);
+    json_text(json, "fingerprint", state->fingerprint);
+    json_text(json, "device", state->device);
+    json_text(json, "kernels", state->kernels);
+    json_text(json, "kv_cache_dtype", state->kv_cache_dtype);
+    json_bool(json, "unified", state->vram_limit_bytes == 0);
+    json_number(json, "process_id", state->process_id);
+    json_number(json, "uptime_ms", state->uptime_ms);
+    json_number(json, "threads", state->threads);
     json_number(json, "context_tokens", state->context_tokens);
     json_number(json, "trained_tokens", state->trained_tokens);
-    json_text(json, "fingerprint", state->fingerprint);
-    json_end(json);
-}
-
-static void put_device(struct json *json, const struct gpu_status *state)
-{
-    json_object(json, "device");
-    json_text(json, "name", state->device);
-    json_text(json, "kernels", state->kernels);
-    json_number(json, "threads", state->threads);
-    json_bool(json, "unified", state->vram_limit_bytes == 0);
+    json_number(json, "block_tokens", state->block_tokens);
     json_number(json, "vram_limit_bytes", state->vram_limit_bytes);
     json_number(json, "weight_bytes", state->weight_bytes);
     json_number(json, "workspace_bytes", state->workspace_bytes);
-    json_end(json);
+    json_number(json, "hot_bytes", state->hot_bytes);
+    json_number(json, "payload_bytes", state->payload_bytes);
+    json_number(json, "anonymous_bytes", state->anonymous_bytes);
 }
 
 static void put_tiers(struct json *json, const struct gpu_status *state)
 {
-    json_object(json, "tiers");
-    json_text(json, "kv_cache_dtype", state->kv_cache_dtype);
-    json_number(json, "block_tokens", state->block_tokens);
-    json_number(json, "block_bytes", state->payload_bytes);
-    json_object(json, "hot");
-    json_number(json, "blocks", state->hot_used_count);
-    json_number(json, "blocks_limit", state->hot_slot_count);
-    json_number(json, "limit_bytes", state->hot_bytes);
-    json_number(json, "hits", state->hot_hit_count);
-    json_number(json, "evicted", state->evicted_count);
-    json_number(json, "recalled", state->recalled_count);
-    json_end(json);
-    json_object(json, "ram");
-    json_number(json, "hits", state->cold_hit_count);
-    json_number(json, "closed_blocks", state->closed_count);
+    json_number(json, "hot_slot_count", state->hot_slot_count);
+    json_number(json, "hot_used_count", state->hot_used_count);
+    json_number(json, "hot_hit_count", state->hot_hit_count);
+    json_number(json, "cold_hit_count", state->cold_hit_count);
+    json_number(json, "evicted_count", state->evicted_count);
+    json_number(json, "recalled_count", state->recalled_count);
+    json_number(json, "closed_count", state->closed_count);
     json_number(json, "write_through_ms", state->write_through_ms);
-    if (state->has_store) {
-        json_number(json, "blocks",
-                    state->store.slot_leased_count + state->store.slot_cached_count);
-        json_number(json, "blocks_limit", state->store.slot_count);
+    json_bool(json, "store_attached", state->store_attached);
+    if (!state->has_store) {
+        return;
     }
-    json_end(json);
-    json_object(json, "disk");
-    if (state->has_store) {
-        json_number(json, "blocks", state->store.disk_block_count);
-        json_number(json, "disk_bytes", state->store.disk_bytes);
-        json_number(json, "limit_bytes", state->store.disk_limit_bytes);
-        json_text(json, "persistence", state->store.persistence_state);
-    }
-    json_end(json);
+    const struct kv_status *store = &state->store;
+    json_object(json, "store");
+    json_number(json, "ram_block_count", store->slot_leased_count + store->slot_cached_count);
+    json_number(json, "ram_slot_count", store->slot_count);
+    json_number(json, "disk_block_count", store->disk_block_count);
+    json_number(json, "disk_bytes", store->disk_bytes);
+    json_number(json, "disk_limit_bytes", store->disk_limit_bytes);
+    json_number(json, "session_count", store->session_count);
+    json_text(json, "persistence_state", store->persistence_state);
     json_end(json);
 }
 
 static void put_work(struct json *json, const struct gpu_status *state)
 {
-    json_object(json, "requests");
-    json_number(json, "running", state->running_count);
-    json_number(json, "running_limit", state->sequences_max);
-    json_number(json, "queued", state->queued_count);
-    json_number(json, "total", state->request_count);
-    json_number(json, "failed", state->failed_count);
-    json_number(json, "cancelled", state->cancelled_count);
-    json_end(json);
+    json_number(json, "sequences_max", state->sequences_max);
+    json_number(json, "running_count", state->running_count);
+    json_number(json, "queued_count", state->queued_count);
+    json_number(json, "request_count", state->request_count);
+    json_number(json, "failed_count", state->failed_count);
+    json_number(json, "cancelled_count", state->cancelled_count);
     json_number(json, "prefill_tokens", state->prefill_tokens);
     json_number(json, "decode_tokens", state->decode_tokens);
     json_real(json, "prefill_tokens_per_s", state->prefill_tokens_per_s, 5);
@@ -90,14 +78,9 @@ static void show_json(const struct gpu_status *state, const struct supervisor_re
     struct json json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_number(&json, "process_id", state->process_id);
-    json_number(&json, "uptime_ms", state->uptime_ms);
-    json_bool(&json, "store_attached", state->store_attached);
-    put_model(&json, state);
-    put_device(&json, state);
+    put_fixed(&json, state);
     put_tiers(&json, state);
     put_work(&json, state);
-    json_number(&json, "anonymous_bytes", state->anonymous_bytes);
     json_object(&json, "restarts");
     json_number(&json, "kvstored", restarts->counts[SUPERVISOR_KVSTORED]);
     json_number(&json, "gpud", restarts->counts[SUPERVISOR_GPUD]);

@@ -24,12 +24,19 @@ static void put_info(struct json *json, const struct kv_block_info *info)
     json_bool(json, "saving", info->saving);
 }
 
-static void show_info_json(const struct kv_block_info *info)
+static void show_blocks_json(const struct kv_block_list *list)
 {
     struct json json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    put_info(&json, info);
+    json_number(&json, "total", list->total_count);
+    json_array(&json, "blocks");
+    for (uint32_t i = 0; i < list->count; i++) {
+        json_object(&json, NULL);
+        put_info(&json, &list->rows[i]);
+        json_end(&json);
+    }
+    json_end(&json);
     json_end(&json);
     json_line(&json);
 }
@@ -43,14 +50,14 @@ static void show_info(const struct kv_block_info *info)
            console_age(info->age_ms).text, info->saving ? "  saving" : "");
 }
 
-static void show_blocks(const struct kvctl *kvctl, const struct kv_block_list *list)
+static void show_blocks(const struct kv_block_list *list)
 {
-    if (!kvctl->json && list->count > 0) {
+    if (list->count > 0) {
         printf("%-64s %7s %10s %-9s %6s %6s %8s\n", "ID", "TOKENS", "POSITION", "TIERS", "LEASES",
                "HITS", "AGE");
     }
     for (uint32_t i = 0; i < list->count; i++) {
-        (kvctl->json ? show_info_json : show_info)(&list->rows[i]);
+        show_info(&list->rows[i]);
     }
     if (list->total_count > list->count) {
         fprintf(stderr, "kvctl: %u of %llu blocks shown; --limit shows more\n", list->count,
@@ -85,7 +92,7 @@ static enum status list_blocks(const struct kvctl *kvctl, struct kv_blocks_reque
     struct kv_reply reply;
     status = kv_client_blocks(kvctl->client, request, &reply, reason);
     if (status == STATUS_OK) {
-        show_blocks(kvctl, &reply.blocks);
+        (kvctl->json ? show_blocks_json : show_blocks)(&reply.blocks);
         kv_reply_finish(&reply);
     }
     return status;

@@ -17,13 +17,13 @@ static void show_row_json(struct json *json, const struct kv_session_info *row)
     kvctl_hex(row->fingerprint, BLOCK_ID_BYTES, hex);
     kvctl_hex(row->salt, row->salt_bytes, salt);
     json_object(json, NULL);
-    json_text(json, "session", row->name);
+    json_text(json, "name", row->name);
     json_text(json, "namespace", hex);
     json_text(json, "user", salt);
     json_number(json, "tokens", row->token_count);
     json_number(json, "blocks", row->block_count);
-    json_number(json, "blocks_ram", row->ram_block_count);
-    json_number(json, "blocks_disk", row->disk_block_count);
+    json_number(json, "ram_blocks", row->ram_block_count);
+    json_number(json, "disk_blocks", row->disk_block_count);
     json_number(json, "payload_bytes", row->payload_bytes);
     json_number(json, "created_ms", row->created_ms);
     json_number(json, "updated_ms", row->updated_ms);
@@ -44,21 +44,28 @@ static void show_row(const struct kv_session_info *row)
            console_age(age_ms(row->updated_ms)).text, row->keep ? "kept" : "");
 }
 
-static void show(const struct kvctl *kvctl, const struct kv_session_info *rows, uint32_t count)
+static void show_list_json(const struct kv_session_info *rows, uint32_t count)
 {
-    if (!kvctl->json && count > 0) {
+    struct json json;
+    json_begin(&json, stdout);
+    json_object(&json, NULL);
+    json_array(&json, "sessions");
+    for (uint32_t i = 0; i < count; i++) {
+        show_row_json(&json, &rows[i]);
+    }
+    json_end(&json);
+    json_end(&json);
+    json_line(&json);
+}
+
+static void show_list(const struct kv_session_info *rows, uint32_t count)
+{
+    if (count > 0) {
         printf("%-24s %8s %7s %7s %7s %10s %8s\n", "SESSION", "TOKENS", "BLOCKS", "RAM", "DISK",
                "SIZE", "AGE");
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (kvctl->json) {
-            struct json json;
-            json_begin(&json, stdout);
-            show_row_json(&json, &rows[i]);
-            json_line(&json);
-        } else {
-            show_row(&rows[i]);
-        }
+        show_row(&rows[i]);
     }
 }
 
@@ -83,10 +90,26 @@ int kvctl_sessions(int argc, char **argv)
     uint32_t count = 0;
     enum status status = kv_client_session_list(kvctl.client, NULL, 0, &rows, &count, &reason);
     if (status == STATUS_OK) {
-        show(&kvctl, rows, count);
+        (kvctl.json ? show_list_json : show_list)(rows, count);
     }
     free(rows);
     return kvctl_end(&kvctl, status, &reason);
+}
+
+// A line of JSON for each: as a rule there is one.
+static void show_named_rows(const struct kvctl *kvctl, const struct kv_session_info *rows,
+                            uint32_t count)
+{
+    if (!kvctl->json) {
+        show_list(rows, count);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct json json;
+        json_begin(&json, stdout);
+        show_row_json(&json, &rows[i]);
+        json_line(&json);
+    }
 }
 
 static enum status show_named(const struct kvctl *kvctl, const char *name, struct reason *reason)
@@ -105,7 +128,7 @@ static enum status show_named(const struct kvctl *kvctl, const char *name, struc
                             "session %s: does not exist", name);
     }
     if (status == STATUS_OK) {
-        show(kvctl, rows, found);
+        show_named_rows(kvctl, rows, found);
     }
     free(rows);
     return status;

@@ -23,49 +23,43 @@ static void show_namespace_json(struct json *json, const struct kv_namespace *na
     json_end(json);
 }
 
-static void show_json_ram(struct json *json, const struct kv_status *state)
+static void show_json_levels(struct json *json, const struct kv_status *state)
 {
-    json_object(json, "ram");
-    json_number(json, "slots", state->slot_count);
-    json_number(json, "slots_reserved", state->slot_reserved_count);
-    json_number(json, "slots_free", state->slot_free_count);
-    json_number(json, "slots_leased", state->slot_leased_count);
-    json_number(json, "slots_cached", state->slot_cached_count);
+    json_number(json, "uptime_ms", state->uptime_ms);
+    json_number(json, "client_count", state->client_count);
+    json_number(json, "lease_count", state->lease_count);
+    json_number(json, "slot_count", state->slot_count);
+    json_number(json, "slot_reserved_count", state->slot_reserved_count);
+    json_number(json, "slot_free_count", state->slot_free_count);
+    json_number(json, "slot_leased_count", state->slot_leased_count);
+    json_number(json, "slot_cached_count", state->slot_cached_count);
     json_number(json, "payload_bytes", state->payload_bytes);
     json_number(json, "arena_bytes", state->arena_bytes);
-    json_end(json);
-}
-
-static void show_json_disk(struct json *json, const struct kv_status *state)
-{
-    json_object(json, "disk");
-    json_text(json, "persistence", state->persistence_state);
-    json_bool(json, "persistence_ok", state->persistence_ok);
-    json_number(json, "blocks", state->disk_block_count);
+    json_number(json, "disk_block_count", state->disk_block_count);
     json_number(json, "disk_bytes", state->disk_bytes);
-    json_number(json, "disk_other_bytes", state->disk_other_bytes);
     json_number(json, "disk_limit_bytes", state->disk_limit_bytes);
-    json_number(json, "namespaces", state->namespace_count);
-    json_number(json, "sessions", state->session_count);
-    json_number(json, "sessions_damaged", state->session_damaged_count);
-    json_number(json, "write_queue", state->write_queue_count);
-    json_end(json);
+    json_number(json, "disk_other_bytes", state->disk_other_bytes);
+    json_number(json, "namespace_count", state->namespace_count);
+    json_number(json, "session_count", state->session_count);
+    json_number(json, "session_damaged_count", state->session_damaged_count);
+    json_number(json, "write_queue_count", state->write_queue_count);
+    json_number(json, "anonymous_bytes", state->anonymous_bytes);
+    json_bool(json, "persistence_ok", state->persistence_ok);
+    json_text(json, "persistence_state", state->persistence_state);
 }
 
 static void show_json_counters(struct json *json, const struct kv_status *state)
 {
-    json_object(json, "counters");
-    json_number(json, "hits_ram", state->hit_ram_count);
-    json_number(json, "hits_disk", state->hit_disk_count);
-    json_number(json, "misses", state->miss_count);
-    json_number(json, "mismatches", state->mismatch_count);
-    json_number(json, "evicted", state->evicted_count);
-    json_number(json, "published", state->published_count);
-    json_number(json, "loaded", state->loaded_count);
-    json_number(json, "loads_failed", state->load_failed_count);
-    json_number(json, "written_blocks", state->written_block_count);
+    json_number(json, "hit_ram_count", state->hit_ram_count);
+    json_number(json, "hit_disk_count", state->hit_disk_count);
+    json_number(json, "miss_count", state->miss_count);
+    json_number(json, "mismatch_count", state->mismatch_count);
+    json_number(json, "evicted_count", state->evicted_count);
+    json_number(json, "published_count", state->published_count);
+    json_number(json, "loaded_count", state->loaded_count);
+    json_number(json, "load_failed_count", state->load_failed_count);
+    json_number(json, "written_block_count", state->written_block_count);
     json_number(json, "written_bytes", state->written_bytes);
-    json_end(json);
 }
 
 static void show_json(const struct kv_status *state)
@@ -73,13 +67,8 @@ static void show_json(const struct kv_status *state)
     struct json json;
     json_begin(&json, stdout);
     json_object(&json, NULL);
-    json_number(&json, "uptime_ms", state->uptime_ms);
-    json_number(&json, "clients", state->client_count);
-    json_number(&json, "leases", state->lease_count);
-    show_json_ram(&json, state);
-    show_json_disk(&json, state);
+    show_json_levels(&json, state);
     show_json_counters(&json, state);
-    json_number(&json, "anonymous_bytes", state->anonymous_bytes);
     if (state->has_namespace) {
         show_namespace_json(&json, &state->name_space);
     }
