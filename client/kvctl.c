@@ -37,7 +37,7 @@ static void help(FILE *out)
             "\n`kvctl COMMAND --help` lists a command's options; `kvctl --version` the version.\n");
 }
 
-bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int argc, char **argv,
+bool kvctl_parse(struct kvctl *kvctl, const struct options_command *command, int argc, char **argv,
                  int *out_first, int *out_exit)
 {
     struct reason reason = {0};
@@ -52,6 +52,12 @@ bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int
         *out_exit = EXIT_USAGE;
         return false;
     }
+    return true;
+}
+
+bool kvctl_connect(struct kvctl *kvctl, int *out_exit)
+{
+    struct reason reason = {0};
     char url[LIMIT_URL_BYTES];
     enum status status = STATUS_OK;
     if (kvctl->url == NULL) {
@@ -68,6 +74,19 @@ bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int
         return false;
     }
     return true;
+}
+
+bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int argc, char **argv,
+                 int *out_first, int *out_exit)
+{
+    return kvctl_parse(kvctl, command, argc, argv, out_first, out_exit) &&
+           kvctl_connect(kvctl, out_exit);
+}
+
+int kvctl_usage(const struct kvctl *kvctl, const struct reason *reason)
+{
+    (void)console_fail("kvctl", kvctl->json, STATUS_INVALID, reason);
+    return EXIT_USAGE;
 }
 
 int kvctl_end(struct kvctl *kvctl, enum status status, const struct reason *reason)

@@ -30,7 +30,14 @@ struct kvctl {
         .target = &(kvctl).url                                                                     \
     }
 
-// Parses the command line and connects. False when the command is over: *out_exit is its exit code.
+// Parses the command line. False when the command is over: *out_exit is its exit code.
+bool kvctl_parse(struct kvctl *kvctl, const struct options_command *command, int argc, char **argv,
+                 int *out_first, int *out_exit);
+// Connects. False as above.
+bool kvctl_connect(struct kvctl *kvctl, int *out_exit);
+// Says what is wrong with the command line; returns the exit code of that.
+int kvctl_usage(const struct kvctl *kvctl, const struct reason *reason);
+// Both at once.
 bool kvctl_begin(struct kvctl *kvctl, const struct options_command *command, int argc, char **argv,
                  int *out_first, int *out_exit);
 // Ends the connection, says what went wrong, and returns the exit code. `reason` may be NULL.

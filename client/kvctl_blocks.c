@@ -82,15 +82,11 @@ static enum status tier_parse(const char *name, uint32_t *out_tiers, struct reas
     return STATUS_OK;
 }
 
-static enum status list_blocks(const struct kvctl *kvctl, struct kv_blocks_request *request,
-                               const char *tier, struct reason *reason)
+static enum status list_blocks(const struct kvctl *kvctl, const struct kv_blocks_request *request,
+                               struct reason *reason)
 {
-    enum status status = tier_parse(tier, &request->tiers, reason);
-    if (status != STATUS_OK) {
-        return status;
-    }
     struct kv_reply reply;
-    status = kv_client_blocks(kvctl->client, request, &reply, reason);
+    enum status status = kv_client_blocks(kvctl->client, request, &reply, reason);
     if (status == STATUS_OK) {
         (kvctl->json ? show_blocks_json : show_blocks)(&reply.blocks);
         kv_reply_finish(&reply);
@@ -131,12 +127,18 @@ int kvctl_blocks(int argc, char **argv)
     };
     int first = 0;
     int exit_code = 0;
-    if (!kvctl_begin(&kvctl, &command, argc, argv, &first, &exit_code)) {
+    struct reason reason = {0};
+    if (!kvctl_parse(&kvctl, &command, argc, argv, &first, &exit_code)) {
         return exit_code;
     }
-    struct reason reason = {0};
+    if (tier_parse(tier, &request.tiers, &reason) != STATUS_OK) {
+        return kvctl_usage(&kvctl, &reason);
+    }
+    if (!kvctl_connect(&kvctl, &exit_code)) {
+        return exit_code;
+    }
     request.limit = (uint32_t)limit;
-    enum status status = list_blocks(&kvctl, &request, tier, &reason);
+    enum status status = list_blocks(&kvctl, &request, &reason);
     return kvctl_end(&kvctl, status, &reason);
 }
 
@@ -211,23 +213,18 @@ static void show_block(const struct kv_block_reply *block, bool tokens)
     show_stats("values", &block->values);
 }
 
-static enum status fetch_block(const struct kvctl *kvctl, const char *id, bool tokens,
-                               struct reason *reason)
+static enum status fetch_block(const struct kvctl *kvctl, const struct kv_block_request *request,
+                               bool tokens, struct reason *reason)
 {
-    struct kv_block_request request;
-    if (!kvctl_hex_parse(id, request.id)) {
-        return reason_set(reason, STATUS_INVALID, "see kvctl blocks",
-                          "block %s: an id is 64 hexadecimal digits", id);
-    }
     struct kv_reply reply;
-    enum status status = kv_client_block(kvctl->client, &request, &reply, reason);
+    enum status status = kv_client_block(kvctl->client, request, &reply, reason);
     if (status != STATUS_OK) {
         return status;
     }
     (kvctl->json ? show_block_json : show_block)(&reply.block, tokens);
     if (!reply.block.intact) {
         status = reason_set(reason, STATUS_DAMAGED, "see kvctl verify --repair",
-                            "block %.16s: its checksum, id or ranges do not agree", id);
+                            "block: its checksum, id or ranges do not agree");
     }
     kv_reply_finish(&reply);
     return status;
@@ -253,10 +250,19 @@ int kvctl_block(int argc, char **argv)
     };
     int first = 0;
     int exit_code = 0;
-    if (!kvctl_begin(&kvctl, &command, argc, argv, &first, &exit_code)) {
+    struct reason reason = {0};
+    struct kv_block_request request;
+    if (!kvctl_parse(&kvctl, &command, argc, argv, &first, &exit_code)) {
         return exit_code;
     }
-    struct reason reason = {0};
-    enum status status = fetch_block(&kvctl, argv[first], tokens, &reason);
+    if (!kvctl_hex_parse(argv[first], request.id)) {
+        (void)reason_set(&reason, STATUS_INVALID, "see kvctl blocks",
+                         "block %.64s: an id is 64 hexadecimal digits", argv[first]);
+        return kvctl_usage(&kvctl, &reason);
+    }
+    if (!kvctl_connect(&kvctl, &exit_code)) {
+        return exit_code;
+    }
+    enum status status = fetch_block(&kvctl, &request, tokens, &reason);
     return kvctl_end(&kvctl, status, &reason);
 }

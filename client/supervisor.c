@@ -351,7 +351,9 @@ int supervisor_run(struct supervisor_options *options)
     process_catch_stop();
     enum status status = instance_lock_acquire(options->runtime_dir, "supervisor", &lock, &reason);
     if (status != STATUS_OK) {
-        report_fail(&supervisor, EXIT_BUSY, reason.text);
+        char text[REASON_TEXT_BYTES + 64];
+        snprintf(text, sizeof(text), "is running already: %s; gpuctl down stops it", reason.text);
+        report_fail(&supervisor, EXIT_BUSY, text);
         return EXIT_BUSY;
     }
     int code = 1;

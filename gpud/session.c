@@ -143,9 +143,12 @@ static enum status load_history(const struct session_rules *rules, struct reques
 static enum status append_ids(const struct session_rules *rules, const struct request_input *input,
                               struct token_list *list, struct reason *reason)
 {
-    if (!ids_valid(input->prompt_ids, input->prompt_id_count, rules->vocab_count)) {
-        return reason_set(reason, STATUS_INVALID, "", "prompt ids: not all are below %u",
-                          rules->vocab_count);
+    for (uint32_t i = 0; i < input->prompt_id_count; i++) {
+        if (input->prompt_ids[i] >= rules->vocab_count) {
+            return reason_set(reason, STATUS_INVALID, "use ids of this model's vocabulary",
+                              "prompt ids: %u at place %u is not below %u", input->prompt_ids[i], i,
+                              rules->vocab_count);
+        }
     }
     return append(list, input->prompt_ids, input->prompt_id_count);
 }
