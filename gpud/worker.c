@@ -392,7 +392,7 @@ static enum status serve_detokenize(struct worker *worker, struct request *reque
     struct token_text text;
     enum status status =
         tokenizer_decode(worker->options.tokenizer, request->input.prompt_ids,
-                         request->input.prompt_id_count, request->input.parse_special, &text);
+                         request->input.prompt_id_count, true, &text); // special ones by name
     if (status != STATUS_OK) {
         return reason_set(reason, status, "", "ids: out of memory");
     }

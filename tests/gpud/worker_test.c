@@ -126,12 +126,12 @@ static void commands_are_served_while_requests_run(void **state)
     app_expect_done(&app, FINISH_REASON_NONE);
     assert_int_equal(app.id_count, 4);
     assert_int_equal(app.ids[0], VOCAB_BOS);
-    const uint32_t ids[] = {VOCAB_LETTERS + 9, VOCAB_LETTERS + 10};
+    const uint32_t ids[] = {VOCAB_LETTERS + 9, VOCAB_LETTERS + 10, VOCAB_EOS};
     request = app_request(&app, REQUEST_KIND_DETOKENIZE);
-    app_set_ids(request, ids, 2);
+    app_set_ids(request, ids, 3);
     app_run(&machine, &app, request);
-    assert_int_equal(app.text_bytes, 2);
-    assert_memory_equal(app.text, "jk", 2);
+    assert_int_equal(app.text_bytes, 6);
+    assert_memory_equal(app.text, "jk</s>", 6);
     request = app_request(&app, REQUEST_KIND_SESSION_SAVE);
     request->input.session = strdup("none");
     app_run(&machine, &app, request);
