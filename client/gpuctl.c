@@ -73,13 +73,13 @@ static void wait_for_interrupt(void *context)
 bool gpuctl_connect(struct gpuctl *gpuctl, int *out_exit)
 {
     struct kvtier_error error;
+    os_service_init(); // before the library has threads: they inherit what is blocked
     int status = kvtier_open(gpuctl->url, &gpuctl->client, &error);
     if (status != KVTIER_OK) {
         *out_exit = gpuctl_end(gpuctl, status, &error);
         return false;
     }
     struct os_thread *thread = NULL;
-    os_service_init();
     enum status started = os_thread_start("interrupt", wait_for_interrupt, gpuctl->client, &thread);
     if (started != STATUS_OK) {
         struct reason reason;

@@ -26,7 +26,7 @@ struct bench {
     size_t depth_count;
     uint32_t vocab_tokens;
     uint64_t random;
-    uint32_t *ids; // [depth + prompt]
+    uint32_t *ids; // [depth + prompt + 1]
     struct kvtier_error error;
     char kernels[GPU_NAME_BYTES];
     char kv_cache_dtype[GPU_NAME_BYTES];
@@ -212,7 +212,7 @@ static int run(struct bench *bench)
         (void)gpuctl_fail(&bench->gpuctl, status, &reason);
         return GPUCTL_EXIT_USAGE;
     }
-    bench->ids = calloc(LIMIT_CONTEXT_TOKENS * 2, sizeof(*bench->ids));
+    bench->ids = calloc(LIMIT_CONTEXT_TOKENS * 2 + 1, sizeof(*bench->ids));
     if (bench->ids == NULL) {
         (void)reason_set(&reason, STATUS_NO_MEMORY, "", "bench: out of memory");
         return gpuctl_fail(&bench->gpuctl, STATUS_NO_MEMORY, &reason);

@@ -98,7 +98,9 @@ int kvtier_open(const char *url, struct kvtier_client **out_client, struct kvtie
     }
     atomic_flag_clear(&client->in_use);
     enum status status = STATUS_OK;
-    if (url != NULL) {
+    if (url != NULL && strlen(url) >= sizeof(client->url)) {
+        status = reason_set(&reason, STATUS_INVALID, "use a shorter one", "url: is too long");
+    } else if (url != NULL) {
         snprintf(client->url, sizeof(client->url), "%s", url);
     } else {
         status = config_url("gpud", client->url, &reason);
@@ -255,20 +257,27 @@ static enum status turns_of(const struct kvtier_generate *from, struct gpu_reque
     return STATUS_OK;
 }
 
+// More ids than a message can carry are refused here, before their number is cut to 32 bits.
+static enum status ids_of(const uint32_t *ids, size_t count, struct gpu_request *request,
+                          struct reason *reason)
+{
+    if (count > LIMIT_CONTEXT_TOKENS) {
+        return reason_set(reason, STATUS_REFUSED, "give fewer", "ids: %zu, at most %d can be sent",
+                          count, LIMIT_CONTEXT_TOKENS);
+    }
+    request->ids = gpu_ids_of(ids, (uint32_t)count);
+    return STATUS_OK;
+}
+
 static enum status generate_request(const struct kvtier_generate *from, struct gpu_request *request,
                                     struct reason *reason)
 {
     gpu_request_init(request, GPU_OP_GENERATE);
-    if (from->prompt_id_count > LIMIT_CONTEXT_TOKENS) {
-        return reason_set(reason, STATUS_REFUSED, NULL, "prompt: %zu ids, at most %d can be sent",
-                          from->prompt_id_count, LIMIT_CONTEXT_TOKENS);
-    }
     if (from->stop_count > LIMIT_STOP_STRINGS) {
         return reason_set(reason, STATUS_REFUSED, NULL, "stop: %zu texts, at most %d can be sent",
                           from->stop_count, LIMIT_STOP_STRINGS);
     }
     request->prompt = (struct gpu_text){from->prompt, from->prompt_bytes};
-    request->ids = gpu_ids_of(from->prompt_ids, (uint32_t)from->prompt_id_count);
     request->session = text_of(from->session);
     for (size_t i = 0; i < from->stop_count; i++) {
         request->stop[i] = text_of(from->stop[i]);
@@ -280,7 +289,11 @@ static enum status generate_request(const struct kvtier_generate *from, struct g
     request->logits_hash = from->logits_hash;
     request->ignore_eos = from->ignore_eos;
     request->no_cache = from->no_cache;
-    return from->turn_count > 0 ? turns_of(from, request, reason) : STATUS_OK;
+    enum status status = ids_of(from->prompt_ids, from->prompt_id_count, request, reason);
+    if (status == STATUS_OK && from->turn_count > 0) {
+        status = turns_of(from, request, reason);
+    }
+    return status;
 }
 
 // The answer so far.
@@ -503,7 +516,9 @@ static void give_row(const struct kvtier_score *request, const struct gpu_score_
         .has_logits_hash = row->has_logits_hash,
         .logits_hash = row->logits_hash,
     };
-    request->row(request->context, &seen);
+    if (request->row != NULL) {
+        request->row(request->context, &seen);
+    }
     if (row->has_next) {
         sums->tokens++;
         sums->nll -= row->next_logprob;
@@ -539,15 +554,17 @@ int kvtier_score(struct kvtier_client *client, const struct kvtier_score *reques
     struct score_sums sums = {0};
     gpu_request_init(&wire, GPU_OP_SCORE);
     wire.prompt = (struct gpu_text){request->text, request->text_bytes};
-    wire.ids = gpu_ids_of(request->ids, (uint32_t)request->id_count);
     wire.score_top = request->top;
     wire.score_from = request->from;
     wire.logits_hash = request->logits_hash;
     wire.parse_special = request->parse_special;
-    enum status status = call_begin(&call, &wire);
+    enum status status = ids_of(request->ids, request->id_count, &wire, &call.reason);
     if (status == STATUS_OK) {
-        status = score_run(&call, request, &sums);
-        call_end(&call, !has_died(&call, status));
+        status = call_begin(&call, &wire);
+        if (status == STATUS_OK) {
+            status = score_run(&call, request, &sums);
+            call_end(&call, !has_died(&call, status));
+        }
     }
     if (status != STATUS_OK) {
         return fail(error, status, &call.reason);
@@ -719,9 +736,11 @@ int kvtier_detokenize(struct kvtier_client *client, const uint32_t *ids, size_t 
     struct gpu_request request;
     const struct gpu_event *event = NULL;
     gpu_request_init(&request, GPU_OP_DETOKENIZE);
-    request.ids = gpu_ids_of(ids, (uint32_t)count);
     request.parse_special = true;
-    enum status status = call_simple(&call, &request, GPU_EVENT_TEXT, &event);
+    enum status status = ids_of(ids, count, &request, &call.reason);
+    if (status == STATUS_OK) {
+        status = call_simple(&call, &request, GPU_EVENT_TEXT, &event);
+    }
     if (status == STATUS_OK) {
         size_t bytes = event->text.bytes;
         char *text = malloc(bytes + 1);
