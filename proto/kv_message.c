@@ -65,9 +65,9 @@ static const struct kv_field_spec hello_fields[] = {
 };
 TABLE(hello, struct kv_hello_request);
 
+// The epoch of a hello reply, and of a status, is that of the message.
 static const struct kv_field_spec hello_reply_fields[] = {
     U32(struct kv_hello_reply, version, 0, UINT32_MAX),
-    U64(struct kv_hello_reply, epoch),
     U64(struct kv_hello_reply, client_id),
     CHARS(struct kv_hello_reply, arena_name),
     U64(struct kv_hello_reply, arena_bytes),
@@ -147,7 +147,6 @@ static const struct kv_field_spec session_list_fields[] = {
 TABLE(session_list, struct kv_session_list);
 
 static const struct kv_field_spec status_fields[] = {
-    U64(struct kv_status, epoch),
     U64(struct kv_status, uptime_ms),
     U32(struct kv_status, client_count, 0, UINT32_MAX),
     U32(struct kv_status, lease_count, 0, UINT32_MAX),
@@ -392,6 +391,11 @@ enum status kv_reply_decode(const void *data, size_t bytes, enum kv_op op, struc
         codec_reader_fail(&reader, "op: answer to another request");
     } else {
         kv_table_decode(ops[op].reply, &map, &reply.hello);
+        if (op == KV_OP_HELLO) {
+            reply.hello.epoch = reply.epoch;
+        } else if (op == KV_OP_STATUS) {
+            reply.state.epoch = reply.epoch;
+        }
     }
     enum status result = finish_decode(&reader, reason);
     if (result != STATUS_OK) {
