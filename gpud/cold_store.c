@@ -391,6 +391,9 @@ static enum status store_ask(struct cold_store *store, const struct kv_request *
 enum status cold_store_checkpoint(struct cold_store *store, const struct kv_checkpoint *checkpoint,
                                   struct kv_checkpoint_reply *out_reply, struct reason *reason)
 {
+    if (checkpoint->sync) {
+        store->attach_again_ms = 0; // a person waits for this one: ask now
+    }
     cold_store_attach(store);
     if (checkpoint->sync && !cold_store_attached(store)) {
         return reason_set(reason, STATUS_UNREACHABLE, "start kvstored",

@@ -185,7 +185,7 @@ static enum status settle_device(const struct config *config, struct gpu_config 
         status = settle_kernels(config, out, reason);
     }
     if (status == STATUS_OK && config_text(config, "vram") != NULL) {
-        status = config_size(config, "vram", UINT64_C(1) << 30, 0, &out->vram_bytes, reason);
+        status = config_size(config, "vram", 1, 0, &out->vram_bytes, reason);
         if (status == STATUS_OK && out->vram_bytes == 0) {
             return reason_set(reason, STATUS_INVALID, "leave it out for a unified device",
                               "--vram: must be a size above 0");
