@@ -75,15 +75,23 @@ void gpuctl_sampling_take(const struct gpuctl_sampling *sampling, struct kvtier_
         .maximum = 9007199254740992.0, .given = &(s).has_seed                                      \
     }
 
+// Starts both daemons and leaves a supervisor (gpuctl_up.c); and stops them in order.
 int gpuctl_up(int argc, char **argv);
-int gpuctl_down(int argc, char **argv);
+int gpuctl_down(int argc, char **argv); // nothing running is fine
+// Levels of gpud and of the store.
 int gpuctl_status(int argc, char **argv);
+// One prompt, one answer, streamed.
 int gpuctl_generate(int argc, char **argv);
+// A conversation at a terminal.
 int gpuctl_chat(int argc, char **argv);
+// list, show, save, delete.
 int gpuctl_session(int argc, char **argv);
+// Text to ids and back, by gpud or without it (gpuctl_tokens.c).
 int gpuctl_tokenize(int argc, char **argv);
-int gpuctl_detokenize(int argc, char **argv);
+int gpuctl_detokenize(int argc, char **argv); // ids to text
+// Teacher-forced log probabilities.
 int gpuctl_score(int argc, char **argv);
+// Prefill and decode speed at depths.
 int gpuctl_bench(int argc, char **argv);
 
 #endif

@@ -31,6 +31,7 @@ struct ipc_options {
     uint32_t vocab_count;
 };
 
+// Listens and starts the thread. What stream_server_open answers, STATUS_NO_MEMORY.
 enum status ipc_start(const struct ipc_options *options, struct ipc **out_ipc,
                       struct reason *reason) KV_MUST_CHECK;
 // Takes in nothing new and cancels what runs: call it before engine_stop. NULL is fine.
