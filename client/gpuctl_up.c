@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STOP_WAIT_MS = 60000, POLL_MS = 50 };
+enum { STOP_WAIT_MS = 100000, POLL_MS = 50 };
 
 static const char *const store_options[] = {"--swap-space", "--disk-space", "--data-dir"};
 
@@ -166,14 +166,20 @@ int gpuctl_up(int argc, char **argv)
 
 // ---- down
 
-// Waits until the supervisor with this process id has ended: both daemons have then.
-static enum status wait_end(int64_t pid, struct reason *reason)
+// Asks the holder of a lock to end and waits until the lock is free. STATUS_NOT_FOUND when nobody
+// held it. Whoever holds it is asked of the system, so a process id that was used again is safe.
+static enum status stop_holder(const char *runtime_dir, const char *name, struct reason *reason)
 {
+    int64_t pid = supervisor_holder(runtime_dir, name);
+    if (pid == 0) {
+        return STATUS_NOT_FOUND;
+    }
     uint64_t started_ms = os_clock_ms();
-    while (process_alive(pid)) {
+    process_terminate(pid);
+    while (supervisor_holder(runtime_dir, name) == pid) {
         if (os_clock_ms() - started_ms > STOP_WAIT_MS) {
             return reason_set(reason, STATUS_TIMEOUT, "see its log",
-                              "down: process %lld does not end", (long long)pid);
+                              "down: %s, process %lld, does not end", name, (long long)pid);
         }
         os_sleep_ms(POLL_MS);
     }
@@ -187,13 +193,21 @@ static enum status stop(struct reason *reason)
     if (status != STATUS_OK) {
         return status;
     }
-    int64_t pid = supervisor_pid(paths.runtime_dir);
-    if (pid == 0) {
-        fprintf(stderr, "gpuctl: down: nothing that gpuctl up started runs here\n");
-        return STATUS_OK;
+    // The supervisor stops both; those that it left behind, or that were started by hand, are
+    // stopped in the same order.
+    static const char *const names[] = {"supervisor", "gpud", "kvstored"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        status = stop_holder(paths.runtime_dir, names[i], reason);
+        if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
+            return status;
+        }
+        found = found || status == STATUS_OK;
     }
-    process_terminate(pid);
-    return wait_end(pid, reason);
+    if (!found) {
+        fprintf(stderr, "gpuctl: down: nothing runs in %s\n", paths.runtime_dir);
+    }
+    return STATUS_OK;
 }
 
 int gpuctl_down(int argc, char **argv)

@@ -24,6 +24,7 @@ enum {
     LOG_BYTES_MAX = 8 << 20, // a longer log is moved aside at the next start
     PATH_BYTES = 1100,
     EXIT_BUSY = 5,
+    EXIT_SIGNAL = 128, // from here on: a signal ended it
 };
 
 struct child {
@@ -31,7 +32,7 @@ struct child {
     struct notify_socket notify;
     int64_t pid; // 0: stopped
     bool ready;
-    uint64_t started_ms;
+    uint64_t ready_ms;      // when it became ready
     uint64_t restart_at_ms; // 0: none is planned
     uint64_t delay_ms;      // before the next restart but one
     uint64_t restart_count;
@@ -46,14 +47,16 @@ struct supervisor {
     bool stop_asked;
 };
 
-static void report(const struct supervisor *supervisor, const char *line)
+// When `gpuctl up` is gone before all is up, it was given up: nothing is left behind.
+static void report(struct supervisor *supervisor, const char *line)
 {
-    if (supervisor->options->report_fd >= 0) {
-        dprintf(supervisor->options->report_fd, "%s\n", line);
+    if (supervisor->options->report_fd >= 0 &&
+        dprintf(supervisor->options->report_fd, "%s\n", line) < 0) {
+        supervisor->stop_asked = true;
     }
 }
 
-static void report_fail(const struct supervisor *supervisor, int code, const char *text)
+static void report_fail(struct supervisor *supervisor, int code, const char *text)
 {
     char line[SUPERVISOR_LINE_BYTES];
     snprintf(line, sizeof(line), "fail %d %s", code, text);
@@ -100,12 +103,12 @@ struct supervisor_restarts supervisor_restarts_read(const char *runtime_dir)
     return restarts;
 }
 
-int64_t supervisor_pid(const char *runtime_dir)
+int64_t supervisor_holder(const char *runtime_dir, const char *name)
 {
     char path[PATH_BYTES];
     uint64_t holder = 0;
     struct os_file_lock lock;
-    snprintf(path, sizeof(path), "%s/supervisor.lock", runtime_dir);
+    snprintf(path, sizeof(path), "%s/%s.lock", runtime_dir, name);
     enum status status = os_file_lock_acquire(path, &lock, &holder);
     if (status == STATUS_OK) {
         os_file_lock_release(&lock);
@@ -136,12 +139,13 @@ static void rotate(const char *path)
     }
 }
 
-// The last line that a program wrote since it was started.
+// Why a program ended: the last line that it wrote since it was started, or that a signal did it.
 static void last_line(const struct child *child, char *out, size_t capacity)
 {
     char line[SUPERVISOR_LINE_BYTES - 32];
-    FILE *file = fopen(child->program->log_path, "r");
-    snprintf(out, capacity, "%s ended with exit code %d", child->program->name, child->exit_code);
+    snprintf(out, capacity, "%s: ended with exit code %d; see %s", child->program->name,
+             child->exit_code, child->program->log_path);
+    FILE *file = child->exit_code < EXIT_SIGNAL ? fopen(child->program->log_path, "r") : NULL;
     if (file == NULL) {
         return;
     }
@@ -157,14 +161,12 @@ static void last_line(const struct child *child, char *out, size_t capacity)
 
 // ---- one program
 
-static enum status child_start(struct supervisor *supervisor, struct child *child,
-                               struct reason *reason)
+static enum status child_start(struct child *child, struct reason *reason)
 {
     rotate(child->program->log_path);
     child->log_offset = file_bytes(child->program->log_path);
     child->ready = false;
     child->restart_at_ms = 0;
-    child->started_ms = os_clock_ms();
     child->program->argv[child->program->argc] = NULL;
     const struct process_options options = {
         .argv = child->program->argv,
@@ -175,18 +177,23 @@ static enum status child_start(struct supervisor *supervisor, struct child *chil
     if (status != STATUS_OK) {
         child->pid = 0;
     }
-    (void)supervisor;
     return status;
 }
 
 // Takes in what a program said and whether it ended.
-static void child_look(struct child *child)
+static void child_look(struct supervisor *supervisor, struct child *child)
 {
     char message[NOTIFY_MESSAGE_BYTES];
-    char value[8];
+    char value[NOTIFY_MESSAGE_BYTES];
+    char line[NOTIFY_MESSAGE_BYTES + 64];
     while (notify_socket_receive(&child->notify, message)) {
         if (notify_message_find(message, "READY", value, sizeof(value))) {
             child->ready = true;
+            child->ready_ms = os_clock_ms();
+        }
+        if (notify_message_find(message, "STATUS", value, sizeof(value))) {
+            snprintf(line, sizeof(line), "wait %s: %s", child->program->name, value);
+            report(supervisor, line);
         }
     }
     if (child->pid != 0 && process_reap(child->pid, &child->exit_code)) {
@@ -200,7 +207,7 @@ static void wait_event(struct supervisor *supervisor, int timeout_ms)
         supervisor->stop_asked = true;
     }
     for (int i = 0; i < SUPERVISOR_PROGRAMS; i++) {
-        child_look(&supervisor->children[i]);
+        child_look(supervisor, &supervisor->children[i]);
     }
 }
 
@@ -241,7 +248,7 @@ static int bring_up(struct supervisor *supervisor, struct child *child)
     char text[SUPERVISOR_LINE_BYTES - 32];
     snprintf(text, sizeof(text), "wait starting %s", child->program->name);
     report(supervisor, text);
-    enum status status = child_start(supervisor, child, &reason);
+    enum status status = child_start(child, &reason);
     if (status != STATUS_OK) {
         report_fail(supervisor, status_exit_code(status), reason.text);
         return status_exit_code(status);
@@ -268,23 +275,28 @@ static int bring_all_up(struct supervisor *supervisor)
     }
     report(supervisor, "ok");
     report_end(supervisor);
-    return 0;
+    return supervisor->stop_asked ? 1 : 0;
 }
 
 // ---- watching
+
+uint64_t supervisor_delay(uint64_t *io_delay_ms, uint64_t healthy_ms)
+{
+    uint64_t delay_ms = healthy_ms >= HEALTH_MS ? 0 : *io_delay_ms;
+    uint64_t next_ms = delay_ms == 0 ? DELAY_FIRST_MS : 2 * delay_ms;
+    *io_delay_ms = next_ms < DELAY_MAX_MS ? next_ms : DELAY_MAX_MS;
+    return delay_ms;
+}
 
 // Plans the restart of a program that has died.
 static void plan_restart(struct child *child)
 {
     uint64_t now_ms = os_clock_ms();
-    if (now_ms - child->started_ms >= HEALTH_MS) {
-        child->delay_ms = 0;
-    }
-    child->restart_at_ms = now_ms + child->delay_ms;
+    uint64_t delay_ms =
+        supervisor_delay(&child->delay_ms, child->ready ? now_ms - child->ready_ms : 0);
+    child->restart_at_ms = now_ms + delay_ms;
     log_event(LOG_LEVEL_WARNING, "SUPERVISOR-DIED", "program=%s code=%d restart_in_ms=%llu",
-              child->program->name, child->exit_code, (unsigned long long)child->delay_ms);
-    child->delay_ms = child->delay_ms == 0 ? DELAY_FIRST_MS : 2 * child->delay_ms;
-    child->delay_ms = child->delay_ms < DELAY_MAX_MS ? child->delay_ms : DELAY_MAX_MS;
+              child->program->name, child->exit_code, (unsigned long long)delay_ms);
 }
 
 static void restart(struct supervisor *supervisor, struct child *child)
@@ -292,7 +304,7 @@ static void restart(struct supervisor *supervisor, struct child *child)
     struct reason reason = {0};
     child->restart_count++;
     write_counts(supervisor);
-    if (child_start(supervisor, child, &reason) != STATUS_OK) {
+    if (child_start(child, &reason) != STATUS_OK) {
         log_failure(LOG_LEVEL_ERROR, "SUPERVISOR-START", STATUS_IO, &reason);
         child->exit_code = 1;
     }

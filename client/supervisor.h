@@ -32,8 +32,13 @@ struct supervisor_options {
 // Runs until SIGTERM. Returns the exit code.
 int supervisor_run(struct supervisor_options *options);
 
-// The process id of the supervisor of a runtime folder, 0 when none runs there.
-int64_t supervisor_pid(const char *runtime_dir);
+// The process that holds the lock of `name` ("supervisor", "kvstored", "gpud") in a runtime folder,
+// 0 when none does.
+int64_t supervisor_holder(const char *runtime_dir, const char *name);
+
+// How long until a program that died is started again: pure, for the test. `io_delay_ms` is 0 at
+// first; `healthy_ms` is how long it had been ready.
+uint64_t supervisor_delay(uint64_t *io_delay_ms, uint64_t healthy_ms);
 
 // What it writes beside its lock, for `status`: restarts of each program so far; zeros when none
 // runs.

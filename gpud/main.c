@@ -57,6 +57,10 @@ static void log_progress(void *context, uint64_t done_bytes, uint64_t total_byte
     if (percent >= daemon->progress_percent + PROGRESS_STEP) {
         daemon->progress_percent = percent - percent % PROGRESS_STEP;
         log_event(LOG_LEVEL_INFO, "MODEL-LOADING", "percent=%llu", (unsigned long long)percent);
+        char text[64];
+        snprintf(text, sizeof(text), "STATUS=loading the model, %llu %%",
+                 (unsigned long long)percent);
+        (void)!os_service_notify(daemon->config->notify_socket, text); // for people only
     }
 }
 

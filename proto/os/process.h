@@ -42,7 +42,6 @@ enum status process_start(const struct process_options *options, int64_t *out_pi
 bool process_reap(int64_t pid, int *out_code);
 void process_terminate(int64_t pid); // asks for an orderly stop
 void process_kill(int64_t pid);
-bool process_alive(int64_t pid); // of any process, ours or not
 
 // Splits the caller in two: in the parent *out_is_child is false and *out_pipe the reading end of a
 // pipe; the child has a session of its own, its standard streams on `log_path`, and the writing

@@ -173,11 +173,6 @@ void process_kill(int64_t pid)
     kill((pid_t)pid, SIGKILL);
 }
 
-bool process_alive(int64_t pid)
-{
-    return pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
-}
-
 static bool streams_to_log(const char *log_path)
 {
     int log = log_open(log_path);
