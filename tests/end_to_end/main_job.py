@@ -19,9 +19,11 @@ CONTEXT_TOKENS = 8192
 DOCUMENT_TOKENS_MIN = 6000
 DOCUMENT_TOKENS_MAX = 7000  # leaves room for the question and the answer
 HOT_SHARE_MAX = 0.25        # of the context
-FIRST_TOKENS, MORE_TOKENS = 48, 48
+FIRST_TOKENS, MORE_TOKENS = 24, 24
 SESSION = "quickstart"
-QUESTION = "\n\nIn one sentence, what is kvtier? kvtier is"
+BEFORE, QUESTION = "Here is a document.\n\n", "\n\nIn one sentence, what is this document about?"
+# Greedy, so that the runs can be compared; the penalty keeps so small a model from repeating itself.
+ANSWER = ("--chat", "--temperature", 0, "--repeat-penalty", 1.15, "--repeat-last-n", 256, "--ignore-eos")
 
 
 def say(text):
@@ -46,7 +48,7 @@ def fit_document(instance, model, paths):
 
 def generate(instance, *options):
     """`gpuctl generate`, its text shown while it comes and its progress bar left on stderr; returns (start, done)."""
-    command = [instance.program("gpuctl"), "generate", "--json", "--temperature", "0", "--ignore-eos", *options]
+    command = [instance.program("gpuctl"), "generate", "--json", *options]
     process = subprocess.Popen([str(word) for word in command], env=instance.env, stdout=subprocess.PIPE, text=True)
     events = {}
     for line in process.stdout:
@@ -74,18 +76,19 @@ def interrupted_run(work_dir, bin_dir, model, document, vram):
         up(kvtier, model, "--vram", vram)
         say("reading the document and answering (cold: nothing is cached)")
         seen["cold_start"], seen["cold"] = generate(kvtier, "--session", SESSION, "--prompt-file", document,
-                                                    "--max-tokens", FIRST_TOKENS)
+                                                    "--max-tokens", FIRST_TOKENS, *ANSWER)
         say("saving the session")
         kvtier.run("gpuctl", "session", "save", SESSION)
-        seen["gpud"] = kvtier.status()
+        seen["gpud"] = kvtier.levels()
         seen["kvstored"] = kvtier.status("kvctl")
         say("stopping both daemons")
         kvtier.down()
         say("starting both daemons again")
         up(kvtier, model, "--vram", vram)
         say("going on where it stopped (warm: the document's KV comes from disk)")
-        seen["warm_start"], seen["warm"] = generate(kvtier, "--session", SESSION, "--prompt", "", "--max-tokens", MORE_TOKENS)
-        seen["block_tokens"] = kvtier.status()["block_tokens"]
+        seen["warm_start"], seen["warm"] = generate(kvtier, "--session", SESSION, "--prompt", "",
+                                                    "--max-tokens", MORE_TOKENS, *ANSWER[1:])
+        seen["block_tokens"] = kvtier.levels()["block_tokens"]
     return seen
 
 
@@ -93,7 +96,7 @@ def uninterrupted_run(work_dir, bin_dir, model, document):
     with Instance(bin_dir, work_dir / "reference") as kvtier:
         say("for comparison: the same question in one go, on a fresh instance without a budget")
         up(kvtier, model)
-        return generate(kvtier, "--prompt-file", document, "--max-tokens", FIRST_TOKENS + MORE_TOKENS)[1]
+        return generate(kvtier, "--prompt-file", document, "--max-tokens", FIRST_TOKENS + MORE_TOKENS, *ANSWER)[1]
 
 
 def seconds(milliseconds):
@@ -104,18 +107,18 @@ def table(seen, reference):
     """Rows (name, value, whether it is as it must be)."""
     gpud, block_tokens = seen["gpud"], seen["block_tokens"]
     prompt = seen["cold_start"]["prompt_tokens"]
-    hot_tokens = gpud["hot_slot_count"] * block_tokens
+    hot_tokens = gpud["hot_blocks_limit"] * block_tokens
     resumed, cached = seen["warm_start"]["prompt_tokens"], seen["warm_start"]["cached_tokens"]
     ratio = seen["warm"]["ttft_ms"] / seen["cold"]["ttft_ms"]
     same = seen["cold"]["token_ids"] + seen["warm"]["token_ids"] == reference["token_ids"]
-    store = seen["kvstored"]
+    ram, disk = seen["kvstored"]["ram"], seen["kvstored"]["disk"]
     return [
         ("prompt", f"{prompt:,} tokens", prompt >= DOCUMENT_TOKENS_MIN),
-        ("hot pool holds", f"{gpud['hot_slot_count']} blocks = {hot_tokens:,} tokens, "
+        ("hot pool holds", f"{gpud['hot_blocks_limit']} blocks = {hot_tokens:,} tokens, "
                            f"{100 * hot_tokens / CONTEXT_TOKENS:.0f} % of the context of {CONTEXT_TOKENS:,}",
          0 < hot_tokens <= HOT_SHARE_MAX * CONTEXT_TOKENS),
-        ("blocks per tier", f"hot {gpud['hot_used_count']}, RAM {store['slot_cached_count'] + store['slot_leased_count']}, "
-                            f"disk {store['disk_block_count']}", store["disk_block_count"] >= prompt // block_tokens),
+        ("blocks per tier", f"hot {gpud['hot_blocks']}, RAM {ram['slots_cached'] + ram['slots_leased']}, disk {disk['blocks']}",
+         disk["blocks"] >= prompt // block_tokens),
         ("cold: time to first token", seconds(seen["cold"]["ttft_ms"]), True),
         ("both daemons stopped and started", "", True),
         ("cached tokens", f"{cached:,} of {resumed:,}", cached >= resumed - block_tokens),
@@ -138,7 +141,7 @@ def main():
     options.work_dir.mkdir(parents=True)
     document = options.work_dir / "document.txt"
     with Instance(options.bin_dir) as kvtier:
-        document.write_text(fit_document(kvtier, options.model, options.documents) + QUESTION)
+        document.write_text(BEFORE + fit_document(kvtier, options.model, options.documents) + QUESTION)
     seen = interrupted_run(options.work_dir, options.bin_dir, options.model, document, options.vram)
     reference = uninterrupted_run(options.work_dir, options.bin_dir, options.model, document)
     rows = table(seen, reference)

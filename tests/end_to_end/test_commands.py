@@ -119,9 +119,9 @@ def test_ctrl_c_cancels_the_request_only(running, ids_256):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     deadline = time.monotonic() + 10
-    while running.status()["running_count"] and time.monotonic() < deadline:
+    while running.levels()["running"] and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert running.status()["running_count"] == 0
+    assert running.levels()["running"] == 0
 
 
 # ---- sessions
@@ -192,7 +192,7 @@ def test_bench(running):
 def test_kvctl(running, ids_256):
     running.generate("--session", "seen", "--prompt-ids", ids_256, "--max-tokens", 4, "--ignore-eos")
     running.run("gpuctl", "session", "save", "seen")
-    assert running.status("kvctl")["disk_block_count"] >= 8
+    assert running.status("kvctl")["disk"]["blocks"] >= 8
     assert any(row["name"] == "seen" for row in running.json_lines("kvctl", "sessions")[0]["sessions"])
     assert running.json_lines("kvctl", "session", "seen")[0]["disk_blocks"] >= 8
     blocks = running.json_lines("kvctl", "blocks", "--session", "seen")[0]["blocks"]
@@ -225,4 +225,4 @@ def test_budget_too_small(instance, recall_model):
 def test_up_twice(running, recall_model):
     done = running.run("gpuctl", "up", "--model", recall_model, check=False)
     assert done.returncode != 0 and "running" in done.stderr
-    assert running.status()["model"]
+    assert running.status()["model_name"]

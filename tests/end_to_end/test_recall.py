@@ -15,7 +15,7 @@ SESSION = "needles"
 def tenth_of_kv(kvtier, model, tokens):
     """--vram that leaves a hot pool of a tenth of the context, measured on a daemon without a budget."""
     kvtier.up(model, "--max-model-len", tokens + BLOCK_TOKENS)
-    levels = kvtier.status()
+    levels = kvtier.levels()
     kvtier.down()
     hot_blocks = tokens // BLOCK_TOKENS // 10
     return levels["weight_bytes"] + levels["workspace_bytes"] + hot_blocks * PAYLOAD_BYTES, hot_blocks
@@ -39,15 +39,15 @@ def recall(bin_dir, model, prompt, tokens, needles):
         options = ("--max-model-len", tokens + BLOCK_TOKENS, "--vram", vram)
         kvtier.up(model, *options)
         kvtier.generate("--session", SESSION, "--prompt-ids", ids, "--max-tokens", 1, "--temperature", 0)
-        status = kvtier.status()
-        assert 0 < status["hot_slot_count"] <= hot_blocks + 1
-        assert status["evicted_count"] > 0
+        levels = kvtier.levels()
+        assert 0 < levels["hot_blocks_limit"] <= hot_blocks + 1
+        assert levels["evicted"] > 0
         check_answers(kvtier, ids, queries)
         kvtier.run("gpuctl", "session", "save", SESSION)
         kvtier.down()
         kvtier.up(model, *options)
         check_answers(kvtier, ids, queries)
-        assert kvtier.status("kvctl")["hit_disk_count"] > 0, "after the restart the KV came from disk"
+        assert kvtier.status("kvctl")["counters"]["hits_disk"] > 0, "after the restart the KV came from disk"
 
 
 def test_recall_4k(bin_dir, recall_model, recall_prompt):
