@@ -4,6 +4,7 @@
 # building, and fetching the small real model. Sourced with the repository as the current folder and `program` set.
 
 started=$SECONDS
+mkdir -p build
 
 # Tells what happens next, with the seconds since the start.
 say() {
