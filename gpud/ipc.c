@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each connection is a row: greeted or not, and the reply of its running request. Putting threads
 // mark the row's tag in a small set of bits and wake the thread, which drains that reply into
-// frames. A connection with a full send queue is left until its app has read (REPLY events wait in
-// the reply); one that does not read at all is closed by the stream server.
+// frames. An app that does not read what it asked for is closed by the stream server once too much
+// waits for it. A status waits for the store's levels on another thread, but not long.
 #include "gpud/ipc.h"
 
+#include "gpud/intake.h"
+#include "gpud/store_watch.h"
 #include "proto/endpoint_stream_server.h"
 #include "proto/log.h"
 #include "proto/os/clock.h"
@@ -18,7 +20,9 @@
 
 enum {
     POLL_MS = 1000,
-    LINGER_MS = 1000, // for what is left to send when stopping
+    POLL_STATUS_MS = 50,  // while a status waits for the store
+    STATUS_WAIT_MS = 500, // then it is answered without the store's levels
+    LINGER_MS = 1000,     // for what is left to send when stopping
     STAGE_OPEN = 0,
     STAGE_NO_INTAKE,
     STAGE_STOPPING,
@@ -29,12 +33,15 @@ struct connection {
     uint64_t user_id;
     bool greeted;
     struct reply *reply; // of the running request, or NULL
+    uint64_t status_ask; // of the status request that waits for the store, or 0
+    uint64_t status_deadline_ms;
 };
 
 struct ipc {
     struct ipc_options options;
     struct stream_server *server;
     struct os_thread *thread;
+    struct store_watch *store_watch;
     uint64_t started_ms;
     atomic_int stage;
     atomic_bool pending[LIMIT_APPS]; // row has events; release by who puts, acquire here
@@ -208,172 +215,20 @@ static void wake(void *context, uint64_t tag)
 
 // ---- requests
 
-static enum status copy_text(struct gpu_text from, char **out)
-{
-    if (from.text == NULL) {
-        return STATUS_OK;
-    }
-    *out = malloc(from.bytes + 1);
-    if (*out == NULL) {
-        return STATUS_NO_MEMORY;
-    }
-    memcpy(*out, from.text, from.bytes);
-    (*out)[from.bytes] = 0;
-    return STATUS_OK;
-}
-
-// A C string: no NUL inside.
-static enum status copy_word(const char *what, struct gpu_text from, char **out,
-                             struct reason *reason)
-{
-    if (from.text != NULL && memchr(from.text, 0, from.bytes) != NULL) {
-        return reason_set(reason, STATUS_INVALID, "", "%s: holds a NUL", what);
-    }
-    enum status status = copy_text(from, out);
-    return status == STATUS_OK ? status : reason_set(reason, status, "", "%s: out of memory", what);
-}
-
-static enum status copy_turns(const struct gpu_request *from, struct request_input *out,
-                              struct reason *reason)
-{
-    if (from->turn_count == 0) {
-        return STATUS_OK;
-    }
-    out->messages = calloc(from->turn_count, sizeof(*out->messages));
-    if (out->messages == NULL) {
-        return reason_set(reason, STATUS_NO_MEMORY, "", "chat: out of memory");
-    }
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK && out->message_count < from->turn_count) {
-        const struct gpu_turn *turn = &from->turns[out->message_count];
-        struct request_message *message = &out->messages[out->message_count++];
-        status = copy_word("role", turn->role, &message->role, reason);
-        if (status == STATUS_OK) {
-            status = copy_word("message", turn->content, &message->content, reason);
-        }
-        if (status == STATUS_OK && (message->role == NULL || message->content == NULL)) {
-            status = reason_set(reason, STATUS_INVALID, "", "chat: a turn lacks role or content");
-        }
-    }
-    return status;
-}
-
-static enum status copy_stop(const struct gpu_request *from, struct request_input *out,
-                             struct reason *reason)
-{
-    enum status status = STATUS_OK;
-    while (status == STATUS_OK && out->stop_count < from->stop_count) {
-        struct gpu_text stop = from->stop[out->stop_count];
-        if (stop.bytes == 0) {
-            return reason_set(reason, STATUS_INVALID, "", "stop: is empty");
-        }
-        status = copy_word("stop", stop, &out->stop[out->stop_count++], reason);
-    }
-    return status;
-}
-
-static struct sampling sampling_of(const struct gpu_sampling *from)
-{
-    struct sampling out;
-    sampling_init(&out);
-    out.temperature = from->temperature;
-    out.top_k = from->top_k;
-    out.top_p = from->top_p;
-    out.min_p = from->min_p;
-    out.repeat_penalty = from->repeat_penalty;
-    out.repeat_last_n = from->repeat_last_n;
-    out.presence_penalty = from->presence_penalty;
-    out.frequency_penalty = from->frequency_penalty;
-    out.has_seed = from->has_seed;
-    out.seed = from->seed;
-    return out;
-}
-
-static enum status copy_session(const struct gpu_request *from, struct request *request,
-                                struct reason *reason)
-{
-    bool needed = request->kind == REQUEST_KIND_SESSION_SHOW ||
-                  request->kind == REQUEST_KIND_SESSION_SAVE ||
-                  request->kind == REQUEST_KIND_SESSION_DELETE;
-    enum status status = copy_word("session", from->session, &request->input.session, reason);
-    if (status == STATUS_OK && request->input.session != NULL) {
-        return session_name_check(request->input.session, reason);
-    }
-    if (status == STATUS_OK && needed) {
-        return reason_set(reason, STATUS_INVALID, "name one", "session: no name was given");
-    }
-    return status;
-}
-
-static enum status copy_input(const struct gpu_request *from, struct request *request,
-                              struct reason *reason)
-{
-    struct request_input *out = &request->input;
-    out->prompt_bytes = from->prompt.bytes;
-    out->prompt_id_count = from->ids.count;
-    out->prompt_ids = gpu_ids_copy(from->ids);
-    out->max_tokens = from->max_tokens;
-    out->sampling = sampling_of(&from->sampling);
-    out->add_special = from->add_special;
-    out->parse_special = from->parse_special;
-    out->logits_hash = from->logits_hash;
-    out->ignore_eos = from->ignore_eos;
-    out->no_cache = from->no_cache;
-    out->score_top = from->score_top;
-    out->score_from = from->score_from;
-    enum status status = copy_text(from->prompt, &out->prompt);
-    if (status != STATUS_OK || (from->ids.count > 0 && out->prompt_ids == NULL)) {
-        return reason_set(reason, STATUS_NO_MEMORY, "", "prompt: out of memory");
-    }
-    status = copy_turns(from, out, reason);
-    if (status == STATUS_OK) {
-        status = copy_stop(from, out, reason);
-    }
-    return status == STATUS_OK ? copy_session(from, request, reason) : status;
-}
-
-static enum request_kind kind_of(enum gpu_op op)
-{
-    static const enum request_kind kinds[GPU_OP_COUNT] = {
-        [GPU_OP_GENERATE] = REQUEST_KIND_GENERATE,
-        [GPU_OP_SCORE] = REQUEST_KIND_SCORE,
-        [GPU_OP_SESSION_LIST] = REQUEST_KIND_SESSION_LIST,
-        [GPU_OP_SESSION_SHOW] = REQUEST_KIND_SESSION_SHOW,
-        [GPU_OP_SESSION_SAVE] = REQUEST_KIND_SESSION_SAVE,
-        [GPU_OP_SESSION_DELETE] = REQUEST_KIND_SESSION_DELETE,
-        [GPU_OP_TOKENIZE] = REQUEST_KIND_TOKENIZE,
-        [GPU_OP_DETOKENIZE] = REQUEST_KIND_DETOKENIZE,
-    };
-    return kinds[op];
-}
-
-// The user's identity: the peer's uid, little-endian.
-static void set_identity(struct request *request, const struct connection *connection)
-{
-    request->connection_id = connection->id;
-    memcpy(request->salt, &connection->user_id, sizeof(connection->user_id));
-    request->salt_bytes = sizeof(connection->user_id);
-}
-
 static enum status submit(struct ipc *ipc, struct connection *connection,
                           const struct gpu_request *from, struct reason *reason)
 {
-    struct request *request = request_create(kind_of(from->op));
-    if (request == NULL) {
-        return reason_set(reason, STATUS_NO_MEMORY, "", "request: out of memory");
+    struct request *request = NULL;
+    enum status status = intake_request(from, connection->user_id, &request, reason);
+    if (status != STATUS_OK) {
+        return status;
     }
-    set_identity(request, connection);
-    enum status status = copy_input(from, request, reason);
-    if (status == STATUS_OK) {
-        uint64_t row = (uint64_t)(connection - ipc->connections);
-        status = reply_create(wake, ipc, row, &request->reply);
-        if (status != STATUS_OK) {
-            (void)reason_set(reason, status, "", "request: out of memory");
-        }
-    }
+    uint64_t row = (uint64_t)(connection - ipc->connections);
+    request->connection_id = connection->id;
+    status = reply_create(wake, ipc, row, &request->reply);
     if (status != STATUS_OK) {
         request_destroy(request);
-        return status;
+        return reason_set(reason, status, "", "request: out of memory");
     }
     connection->reply = request->reply;
     status = worker_submit(ipc->options.worker, request);
@@ -449,16 +304,48 @@ static void fill_levels(struct ipc *ipc, struct gpu_status *out)
     }
 }
 
+// Answers the connection's status request with the store's levels, or without when it is late.
 static void answer_status(struct ipc *ipc, struct connection *connection)
 {
     struct gpu_status state = *ipc->options.fixed;
+    bool answered = store_watch_answered(ipc->store_watch, connection->status_ask, &state.has_store,
+                                         &state.store);
+    if (!answered && os_clock_ms() < connection->status_deadline_ms) {
+        return;
+    }
+    connection->status_ask = 0;
     fill_levels(ipc, &state);
     state.store_attached = cold_store_attached(ipc->options.cold_store);
-    state.has_store = cold_store_status(ipc->options.cold_store, &state.store, NULL) == STATUS_OK;
-    struct gpu_event event = {.kind = GPU_EVENT_STATUS, .status = &state};
+    const struct gpu_event event = {.kind = GPU_EVENT_STATUS, .status = &state};
+    const struct gpu_event done = {.kind = GPU_EVENT_DONE};
     send_event(ipc, connection, &event);
-    struct gpu_event done = {.kind = GPU_EVENT_DONE};
     send_event(ipc, connection, &done);
+}
+
+// True while one of them still waits.
+static bool answer_statuses(struct ipc *ipc)
+{
+    bool waiting = false;
+    for (size_t row = 0; row < LIMIT_APPS; row++) {
+        struct connection *connection = &ipc->connections[row];
+        if (connection->status_ask != 0) {
+            answer_status(ipc, connection);
+            waiting = waiting || connection->status_ask != 0;
+        }
+    }
+    return waiting;
+}
+
+static enum status read_store(void *context, struct kv_status *out_state)
+{
+    struct ipc *ipc = context;
+    return cold_store_status(ipc->options.cold_store, out_state, NULL);
+}
+
+static void wake_for_status(void *context)
+{
+    struct ipc *ipc = context;
+    stream_server_wake(ipc->server);
 }
 
 static enum status take_request(struct ipc *ipc, struct connection *connection,
@@ -471,11 +358,12 @@ static enum status take_request(struct ipc *ipc, struct connection *connection,
     if (!connection->greeted) {
         return reason_set(reason, STATUS_INVALID, "", "request: came before hello");
     }
-    if (request->op == GPU_OP_STATUS) {
-        answer_status(ipc, connection);
+    if (request->op == GPU_OP_STATUS && connection->status_ask == 0) {
+        connection->status_ask = store_watch_ask(ipc->store_watch);
+        connection->status_deadline_ms = os_clock_ms() + STATUS_WAIT_MS;
         return STATUS_OK;
     }
-    if (connection->reply != NULL) {
+    if (connection->reply != NULL || connection->status_ask != 0) {
         return reason_set(reason, STATUS_BUSY, "use a connection for each request",
                           "request: this connection's last one is still running");
     }
@@ -577,13 +465,15 @@ static void ipc_main(void *argument)
 {
     struct ipc *ipc = argument;
     uint64_t stop_ms = 0;
+    uint32_t poll_ms = POLL_MS;
     bool open = true;
     while (open) {
         struct stream_event event;
-        if (stream_server_poll(ipc->server, stop_ms == 0 ? POLL_MS : 10, &event) == STATUS_OK) {
+        if (stream_server_poll(ipc->server, stop_ms == 0 ? poll_ms : 10, &event) == STATUS_OK) {
             handle(ipc, &event);
         }
         drain_pending(ipc);
+        poll_ms = answer_statuses(ipc) ? POLL_STATUS_MS : POLL_MS;
         if (atomic_load_explicit(&ipc->stage, memory_order_acquire) == STAGE_STOPPING) {
             stop_ms = stop_ms == 0 ? os_clock_ms() : stop_ms;
             open = has_replies(ipc) && os_clock_ms() - stop_ms < LINGER_MS;
@@ -607,7 +497,12 @@ enum status ipc_start(const struct ipc_options *options, struct ipc **out_ipc,
     ipc->options = *options;
     ipc->started_ms = os_clock_ms();
     const struct stream_server_options server = {.url = options->url, .lock = options->lock};
+    const struct store_watch_options watch = {
+        .read = read_store, .read_context = ipc, .wake = wake_for_status, .wake_context = ipc};
     enum status status = stream_server_open(&server, &ipc->server, reason);
+    if (status == STATUS_OK) {
+        status = store_watch_start(&watch, &ipc->store_watch, reason);
+    }
     if (status == STATUS_OK) {
         status = os_thread_start("ipc", ipc_main, ipc, &ipc->thread);
         if (status != STATUS_OK) {
@@ -615,6 +510,7 @@ enum status ipc_start(const struct ipc_options *options, struct ipc **out_ipc,
         }
     }
     if (status != STATUS_OK) {
+        store_watch_stop(ipc->store_watch);
         stream_server_close(ipc->server);
         free(ipc);
         return status;
@@ -643,6 +539,7 @@ void ipc_stop(struct ipc *ipc)
     }
     enter_stage(ipc, STAGE_STOPPING);
     os_thread_join(ipc->thread);
+    store_watch_stop(ipc->store_watch);
     stream_server_close(ipc->server);
     free(ipc);
 }
