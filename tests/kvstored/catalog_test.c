@@ -8,7 +8,7 @@
 
 static void shell(const char *format, const char *folder)
 {
-    char command[600];
+    char command[1024];
     snprintf(command, sizeof(command), format, folder, folder, folder);
     assert_int_equal(system(command), 0);
 }
