@@ -54,7 +54,8 @@ uint32_t store_slot_count(const struct store *store); // that the budget holds
 // whatever became of its connection, so its leases must not end.
 bool store_row_held(struct store *store, uint32_t row);
 
-// See kv_message.h for the meaning of each; `client_id` scopes leases. out_lease->slots is the
+// See kv_message.h for the meaning of each; `client_id` scopes leases. What goes to disk: blocks of
+// a lease that asks for it (`persist`), and every block on its second use. out_lease->slots is the
 // caller's (kv_lease_finish).
 enum status store_lease(struct store *store, uint64_t client_id,
                         const struct kv_lease_request *request, struct kv_lease *out_lease,

@@ -224,9 +224,7 @@ static void lend_slots(struct store *store, struct lease *lease, const enum kv_s
     for (uint32_t i = 0; i < lease->block_count; i++) {
         struct lease_block *block = &lease->blocks[i];
         if (sources[i] == KV_SOURCE_RAM) {
-            if (lease->persist) {
-                store_save(store, block->slot);
-            }
+            store_save(store, block->slot); // a second use, whoever asks
             continue;
         }
         _Atomic uint64_t *word = arena_word(&store->arena, block->slot);
@@ -264,7 +262,7 @@ static enum status describe_lease(struct store *store, const struct lease *lease
 static enum status no_slots(struct store *store, enum status status, uint32_t needed,
                             struct reason *reason)
 {
-    if (status == STATUS_NO_MEMORY) {
+    if (status != STATUS_BUSY) {
         return reason_set(reason, status, "free memory, or lower --swap-space",
                           "lease: the system has no memory for %u more blocks", needed);
     }

@@ -182,6 +182,18 @@ static void blocks_of_unnamed_requests_stay_in_memory(void **state)
     assert_int_equal(rig_request(fixture->store, &fixture->session), 6);
 }
 
+static void a_second_use_goes_to_disk(void **state)
+{
+    struct fixture *fixture = *state;
+    fixture->session.persist = false;
+    rig_request(fixture->store, &fixture->session);
+    rig_request(fixture->store, &fixture->session);
+    restart(fixture);
+    assert_int_equal(rig_status(fixture->store).session_count, 0);
+    assert_int_equal(rig_request(fixture->store, &fixture->session), 0);
+    assert_int_equal(rig_status(fixture->store).hit_disk_count, 6);
+}
+
 // Queued writes are finished by an orderly stop.
 static void an_orderly_stop_writes_what_is_queued(void **state)
 {
@@ -702,6 +714,7 @@ int main(void)
         CASE(saved_blocks_survive_a_restart),
         CASE(saving_again_writes_no_payload),
         CASE(blocks_of_unnamed_requests_stay_in_memory),
+        CASE(a_second_use_goes_to_disk),
         CASE(an_orderly_stop_writes_what_is_queued),
         CASE(sessions_of_users_are_apart),
         CASE(lists_count_blocks_by_tier),

@@ -2,7 +2,10 @@
 // At stake: that a slot is never in two hands or in none, that a hit is exactly the block that was
 // asked for, and that what was promised stays. Deterministic cases for each rule, then random
 // clients against the invariants. Disk is in store_disk_test.c.
+#include "kvstored/store_internal.h"
 #include "tests/kvstored/store_rig.h"
+
+#include <fcntl.h>
 
 enum { SLOTS = 24 };
 
@@ -107,6 +110,40 @@ static void leases_are_all_or_nothing(void **state)
     CHECK_OK(rig_lease(store, &second, 0, RIG_CLIENT));
     rig_release(store, &second, RIG_CLIENT);
     rig_check_idle(store);
+    store_destroy(store, 0);
+}
+
+// Memory that runs out in the middle of a lease: nothing of it stays.
+static void a_lease_that_finds_no_memory_is_undone(void **state)
+{
+    (void)state;
+    enum { MANY = 20000 };
+    struct kv_namespace name_space = rig_namespace(1);
+    struct store *store = rig_store(&name_space, MANY, NULL, 0);
+    uint32_t *tokens = calloc(MANY * 16, sizeof(*tokens));
+    struct rig_session small = {&name_space, tokens, 33, "u", false, {0}, {{{0}}}};
+    assert_int_equal(rig_request(store, &small), 2); // hits of the lease to come
+    const struct kv_lease_request request = {.tokens = tokens,
+                                             .token_count = MANY * 16,
+                                             .hit_block_max = 2,
+                                             .block_count = MANY,
+                                             .salt = "u",
+                                             .salt_bytes = 1};
+    struct kv_lease lease;
+    struct reason reason = {0};
+    int memory = store->arena.shm.handle;
+    store->arena.shm.handle = open("/dev/null", O_RDWR); // which has no memory to give
+    assert_int_not_equal(store_lease(store, RIG_CLIENT, &request, &lease, &reason), STATUS_OK);
+    close(store->arena.shm.handle);
+    store->arena.shm.handle = memory;
+    assert_true(reason.text[0] != '\0');
+    rig_check_idle(store);
+    assert_int_equal(rig_status(store).slot_cached_count, 2);
+    CHECK_OK(store_lease(store, RIG_CLIENT, &request, &lease, &reason));
+    CHECK_OK(store_release(store, RIG_CLIENT, lease.lease_id));
+    kv_lease_finish(&lease);
+    rig_check_idle(store);
+    free(tokens);
     store_destroy(store, 0);
 }
 
@@ -501,6 +538,7 @@ int main(void)
         cmocka_unit_test(users_modes_and_tokens_do_not_mix),
         cmocka_unit_test(later_blocks_hit_after_a_hole),
         cmocka_unit_test(leases_are_all_or_nothing),
+        cmocka_unit_test(a_lease_that_finds_no_memory_is_undone),
         cmocka_unit_test(leased_blocks_are_never_evicted),
         cmocka_unit_test(the_end_of_a_chain_is_evicted_first),
         cmocka_unit_test(what_was_not_published_is_not_found),
