@@ -71,9 +71,9 @@ def hot_budget(options, share):
     """--vram whose hot pool holds `share` of the context."""
     with Instance(options.bin_dir) as kvtier:
         kvtier.up(options.model, "--max-model-len", CONTEXT, "--threads", options.threads)
-        levels = kvtier.levels()
+        levels = kvtier.status()
     blocks = int(share * CONTEXT / levels["block_tokens"])
-    return levels["weight_bytes"] + levels["workspace_bytes"] + blocks * levels["block_bytes"]
+    return Instance.size(levels["weight_bytes"] + levels["workspace_bytes"] + blocks * levels["payload_bytes"])
 
 
 def write_through(options, vram):
@@ -83,9 +83,9 @@ def write_through(options, vram):
         ids = write_ids(kvtier.data_dir, 512)
         shares = {}
         for kind, tokens in (("prefill", 1), ("decode", 512)):
-            before = kvtier.levels()["write_through_ms"]
+            before = kvtier.status()["write_through_ms"]
             run = kvtier.generate("--prompt-ids", ids, "--max-tokens", tokens, "--temperature", 0, "--ignore-eos")
-            spent = kvtier.levels()["write_through_ms"] - before
+            spent = kvtier.status()["write_through_ms"] - before
             shares[kind] = spent / (run.done["ttft_ms"] if kind == "prefill" else run.done["decode_ms"])
         return {f"write_through_share_of_{kind}": round(share, 4) for kind, share in shares.items()}
 

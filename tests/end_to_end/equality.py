@@ -46,20 +46,20 @@ class Matrix:
             run = self.generate(kvtier, "--prompt-ids", self.prompt)
             assert len(run.ids) == GENERATED and len(run.hashes) == GENERATED
             assert run.done["cached_tokens"] == 0
-            self.levels = kvtier.levels()
+            self.levels = kvtier.status()
             return run.ids, run.hashes
 
     def budget(self, share):
         """A --vram whose hot pool holds `share` of the context, one block at least."""
         blocks = -(-self.context_tokens // self.levels["block_tokens"])
         hot_blocks = max(1, int(share * blocks))
-        return self.levels["weight_bytes"] + self.levels["workspace_bytes"] + hot_blocks * self.levels["block_bytes"]
+        return self.levels["weight_bytes"] + self.levels["workspace_bytes"] + hot_blocks * self.levels["payload_bytes"]
 
     def with_budget(self, share):
-        run = self.plain("--vram", self.budget(share))
-        assert self.levels["hot_blocks_limit"] > 0, "a budget means a hot pool"
+        run = self.plain("--vram", Instance.size(self.budget(share)))
+        assert self.levels["hot_slot_count"] > 0, "a budget means a hot pool"
         if share < 1:
-            assert self.levels["evicted"] > 0, "a small hot pool must have evicted"
+            assert self.levels["evicted_count"] > 0, "a small hot pool must have evicted"
         return run
 
     def prefix_hit(self):

@@ -79,6 +79,11 @@ class Instance:
     def up(self, model, *options, timeout=120):
         return self.run("gpuctl", "up", "--model", model, *options, timeout=timeout)
 
+    @staticmethod
+    def size(count):
+        """Bytes as an option takes them, rounded up."""
+        return f"{-(-count // 1024)}K"
+
     def down(self):
         return self.run("gpuctl", "down", timeout=120)
 
@@ -92,16 +97,6 @@ class Instance:
 
     def status(self, name="gpuctl"):
         return self.json_lines(name, "status")[0]
-
-    def levels(self):
-        """What the tests and the benchmark look at of `gpuctl status`, in one flat dict."""
-        status = self.status()
-        device, tiers = status["device"], status["tiers"]
-        return {"weight_bytes": device["weight_bytes"], "workspace_bytes": device["workspace_bytes"],
-                "block_tokens": tiers["block_tokens"], "block_bytes": tiers["block_bytes"],
-                "hot_blocks": tiers["hot"]["blocks"], "hot_blocks_limit": tiers["hot"]["blocks_limit"],
-                "evicted": tiers["hot"]["evicted"], "write_through_ms": tiers["ram"]["write_through_ms"],
-                "running": status["requests"]["running"]}
 
     def logs(self):
         return {path.name: path.read_text(errors="replace") for path in self.data_dir.glob("log/*.log")}

@@ -79,7 +79,7 @@ def interrupted_run(work_dir, bin_dir, model, document, vram):
                                                     "--max-tokens", FIRST_TOKENS, *ANSWER)
         say("saving the session")
         kvtier.run("gpuctl", "session", "save", SESSION)
-        seen["gpud"] = kvtier.levels()
+        seen["gpud"] = kvtier.status()
         seen["kvstored"] = kvtier.status("kvctl")
         say("stopping both daemons")
         kvtier.down()
@@ -88,7 +88,7 @@ def interrupted_run(work_dir, bin_dir, model, document, vram):
         say("going on where it stopped (warm: the document's KV comes from disk)")
         seen["warm_start"], seen["warm"] = generate(kvtier, "--session", SESSION, "--prompt", "",
                                                     "--max-tokens", MORE_TOKENS, *ANSWER[1:])
-        seen["block_tokens"] = kvtier.levels()["block_tokens"]
+        seen["block_tokens"] = kvtier.status()["block_tokens"]
     return seen
 
 
@@ -107,18 +107,19 @@ def table(seen, reference):
     """Rows (name, value, whether it is as it must be)."""
     gpud, block_tokens = seen["gpud"], seen["block_tokens"]
     prompt = seen["cold_start"]["prompt_tokens"]
-    hot_tokens = gpud["hot_blocks_limit"] * block_tokens
+    hot_tokens = gpud["hot_slot_count"] * block_tokens
     resumed, cached = seen["warm_start"]["prompt_tokens"], seen["warm_start"]["cached_tokens"]
     ratio = seen["warm"]["ttft_ms"] / seen["cold"]["ttft_ms"]
     same = seen["cold"]["token_ids"] + seen["warm"]["token_ids"] == reference["token_ids"]
-    ram, disk = seen["kvstored"]["ram"], seen["kvstored"]["disk"]
+    store = seen["kvstored"]
     return [
         ("prompt", f"{prompt:,} tokens", prompt >= DOCUMENT_TOKENS_MIN),
-        ("hot pool holds", f"{gpud['hot_blocks_limit']} blocks = {hot_tokens:,} tokens, "
+        ("hot pool holds", f"{gpud['hot_slot_count']} blocks = {hot_tokens:,} tokens, "
                            f"{100 * hot_tokens / CONTEXT_TOKENS:.0f} % of the context of {CONTEXT_TOKENS:,}",
          0 < hot_tokens <= HOT_SHARE_MAX * CONTEXT_TOKENS),
-        ("blocks per tier", f"hot {gpud['hot_blocks']}, RAM {ram['slots_cached'] + ram['slots_leased']}, disk {disk['blocks']}",
-         disk["blocks"] >= prompt // block_tokens),
+        ("blocks per tier", f"hot {gpud['hot_used_count']}, RAM {store['slot_cached_count'] + store['slot_leased_count']}, "
+                            f"disk {store['disk_block_count']}",
+         store["disk_block_count"] >= prompt // block_tokens),
         ("cold: time to first token", seconds(seen["cold"]["ttft_ms"]), True),
         ("both daemons stopped and started", "", True),
         ("cached tokens", f"{cached:,} of {resumed:,}", cached >= resumed - block_tokens),

@@ -109,7 +109,7 @@ def test_prompt_longer_than_the_context(running, recall_prompt):
 def test_ids_out_of_range(running, tmp_path):
     ids = tmp_path / "ids"
     ids.write_text("1 2 999999")
-    assert "999999" in fails(running, 2, "gpuctl", "generate", "--prompt-ids", ids)
+    assert "2048" in fails(running, 2, "gpuctl", "generate", "--prompt-ids", ids)
 
 
 def test_ctrl_c_cancels_the_request_only(running, ids_256):
@@ -119,9 +119,9 @@ def test_ctrl_c_cancels_the_request_only(running, ids_256):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     deadline = time.monotonic() + 10
-    while running.levels()["running"] and time.monotonic() < deadline:
+    while running.status()["running_count"] and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert running.levels()["running"] == 0
+    assert running.status()["running_count"] == 0
 
 
 # ---- sessions
@@ -134,7 +134,7 @@ def test_session_life(running, ids_256):
     whole = running.generate("--prompt-ids", ids_256, "--max-tokens", 8, "--temperature", 0, "--ignore-eos")
     assert first.ids + again.ids == whole.ids
     running.run("gpuctl", "session", "save", "life")
-    names = [session["name"] for session in running.json_lines("gpuctl", "session", "list")[0]["sessions"]]
+    names = [row["name"] for row in running.json_lines("gpuctl", "session", "list")[0]["sessions"]]
     assert "life" in names
     assert running.json_lines("gpuctl", "session", "show", "life")[0]["tokens"] >= 260
     running.run("gpuctl", "session", "delete", "life")
@@ -192,7 +192,7 @@ def test_bench(running):
 def test_kvctl(running, ids_256):
     running.generate("--session", "seen", "--prompt-ids", ids_256, "--max-tokens", 4, "--ignore-eos")
     running.run("gpuctl", "session", "save", "seen")
-    assert running.status("kvctl")["disk"]["blocks"] >= 8
+    assert running.status("kvctl")["disk_block_count"] >= 8
     assert any(row["name"] == "seen" for row in running.json_lines("kvctl", "sessions")[0]["sessions"])
     assert running.json_lines("kvctl", "session", "seen")[0]["disk_blocks"] >= 8
     blocks = running.json_lines("kvctl", "blocks", "--session", "seen")[0]["blocks"]
@@ -224,5 +224,5 @@ def test_budget_too_small(instance, recall_model):
 
 def test_up_twice(running, recall_model):
     done = running.run("gpuctl", "up", "--model", recall_model, check=False)
-    assert done.returncode != 0 and "running" in done.stderr
+    assert done.returncode != 0 and "runs" in done.stderr
     assert running.status()["model_name"]

@@ -29,7 +29,7 @@ def test_flat_over_a_thousand_requests(bin_dir, smollm2):
             if count == WARM_UP:
                 before = anonymous_bytes(kvtier)
         after = anonymous_bytes(kvtier)
-        others = after - kvtier.levels()["weight_bytes"]
+        others = after - kvtier.status()["weight_bytes"]
         print(f"anonymous {before} -> {after} bytes, beyond weights {others}")
         assert after <= before * FLAT
         assert others <= OTHERS_MAX_BYTES

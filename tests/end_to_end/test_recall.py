@@ -15,7 +15,7 @@ SESSION = "needles"
 def tenth_of_kv(kvtier, model, tokens):
     """--vram that leaves a hot pool of a tenth of the context, measured on a daemon without a budget."""
     kvtier.up(model, "--max-model-len", tokens + BLOCK_TOKENS)
-    levels = kvtier.levels()
+    levels = kvtier.status()
     kvtier.down()
     hot_blocks = tokens // BLOCK_TOKENS // 10
     return levels["weight_bytes"] + levels["workspace_bytes"] + hot_blocks * PAYLOAD_BYTES, hot_blocks
@@ -36,18 +36,18 @@ def recall(bin_dir, model, prompt, tokens, needles):
     ids, queries = prompt(tokens, needles)
     with Instance(bin_dir) as kvtier:
         vram, hot_blocks = tenth_of_kv(kvtier, model, tokens)
-        options = ("--max-model-len", tokens + BLOCK_TOKENS, "--vram", vram)
+        options = ("--max-model-len", tokens + BLOCK_TOKENS, "--vram", Instance.size(vram))
         kvtier.up(model, *options)
         kvtier.generate("--session", SESSION, "--prompt-ids", ids, "--max-tokens", 1, "--temperature", 0)
-        levels = kvtier.levels()
-        assert 0 < levels["hot_blocks_limit"] <= hot_blocks + 1
-        assert levels["evicted"] > 0
+        levels = kvtier.status()
+        assert 0 < levels["hot_slot_count"] <= hot_blocks + 1
+        assert levels["evicted_count"] > 0
         check_answers(kvtier, ids, queries)
         kvtier.run("gpuctl", "session", "save", SESSION)
         kvtier.down()
         kvtier.up(model, *options)
         check_answers(kvtier, ids, queries)
-        assert kvtier.status("kvctl")["counters"]["hits_disk"] > 0, "after the restart the KV came from disk"
+        assert kvtier.status("kvctl")["hit_disk_count"] > 0, "after the restart the KV came from disk"
 
 
 def test_recall_4k(bin_dir, recall_model, recall_prompt):
