@@ -112,13 +112,20 @@ static void add_row(struct kv_block_list *list, uint32_t limit, const struct kv_
     }
 }
 
-// Blocks in memory by their last use, the newest first, then those on disk alone.
+// The newest first; blocks of one moment in the order of their positions.
 static int newest_first(const void *a, const void *b)
 {
     const struct kv_block_info *one = a, *other = b;
-    return one->age_ms < other->age_ms ? -1 : one->age_ms > other->age_ms;
+    if (one->age_ms != other->age_ms) {
+        return one->age_ms < other->age_ms ? -1 : 1;
+    }
+    return one->first_position < other->first_position
+               ? -1
+               : one->first_position > other->first_position;
 }
 
+// Blocks in memory by their last use, then those on disk alone. `rows` has room for all in memory
+// and `limit` more.
 static void list_all(struct store *store, uint32_t tiers, uint32_t limit,
                      struct kv_block_list *list)
 {
@@ -127,12 +134,13 @@ static void list_all(struct store *store, uint32_t tiers, uint32_t limit,
     while ((entry = block_index_next(&store->index, &cursor)) != NULL) {
         struct kv_block_info info = describe_id(store, &entry->id);
         if (tier_wanted(tiers, info.tiers)) {
-            add_row(list, limit, &info);
+            add_row(list, UINT32_MAX, &info);
         }
     }
     if (list->count > 0) {
         qsort(list->rows, list->count, sizeof(*list->rows), newest_first);
     }
+    list->count = list->count < limit ? list->count : limit;
     cursor = 0;
     while (tier_wanted(tiers, KV_TIER_DISK) &&
            (entry = block_index_next(&store->on_disk, &cursor)) != NULL) {
@@ -163,7 +171,8 @@ enum status store_blocks(struct store *store, const struct kv_blocks_request *re
 {
     if (request->session == NULL) {
         struct kv_reply reply = {0};
-        reply.blocks.rows = calloc(limit_of(request), sizeof(*reply.blocks.rows));
+        size_t room = (size_t)store->index.count + limit_of(request);
+        reply.blocks.rows = calloc(room, sizeof(*reply.blocks.rows));
         if (reply.blocks.rows == NULL) {
             return reason_set(reason, STATUS_NO_MEMORY, "use --limit", "blocks: out of memory");
         }

@@ -263,6 +263,24 @@ static void lists_count_blocks_by_tier(void **state)
     assert_true(reply.block.intact);
     assert_int_equal(reply.block.header.first_position, 80);
     kv_reply_finish(&reply);
+    // All blocks: those in memory, the newest first, then those on disk alone; cut by the limit.
+    uint32_t tokens[33];
+    rig_tokens(2, tokens, 33);
+    struct rig_session other = {&fixture->name_space, tokens, 33, "u", false, {0}, {{{0}}}};
+    rig_request(fixture->store, &other);
+    os_sleep_ms(5);
+    rig_tokens(3, tokens, 33);
+    rig_request(fixture->store, &other);
+    const struct kv_blocks_request all_blocks = {.limit = 5};
+    CHECK_OK(store_blocks(fixture->store, &all_blocks, 11, &reason));
+    reply = rig_answer(fixture->store, 11);
+    assert_int_equal(reply.blocks.total_count, 10);
+    assert_int_equal(reply.blocks.count, 5);
+    assert_memory_equal(reply.blocks.rows[0].id, &other.ids[0], BLOCK_ID_BYTES);
+    assert_memory_equal(reply.blocks.rows[1].id, &other.ids[1], BLOCK_ID_BYTES);
+    assert_int_equal(reply.blocks.rows[3].tiers, KV_TIER_RAM);
+    assert_int_equal(reply.blocks.rows[4].tiers, KV_TIER_DISK);
+    kv_reply_finish(&reply);
     one.id[0] ^= 1;
     assert_int_equal(store_block(fixture->store, &one, 10, &reason), STATUS_NOT_FOUND);
 }
