@@ -18,7 +18,9 @@ ARROWS = """
 gpud/main           gpud/*
 gpud/config         gpud/kernels/*
 gpud/request        gpud/cold_store gpud/sampler gpud/reply
-gpud/ipc            gpud/session gpud/scheduler gpud/reply gpud/stats gpud/request gpud/worker gpud/engine gpud/cold_store gpud/kv_cache gpud/sampler
+gpud/intake         gpud/request gpud/sampler gpud/reply gpud/cold_store
+gpud/store_watch
+gpud/ipc            gpud/intake gpud/store_watch gpud/session gpud/scheduler gpud/reply gpud/stats gpud/request gpud/worker gpud/engine gpud/cold_store gpud/kv_cache gpud/sampler
 gpud/worker         gpud/session gpud/scheduler gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/stats gpud/sampler
 gpud/session        gpud/block_table gpud/reply gpud/request gpud/cold_store gpud/sampler gpud/stats
 gpud/scheduler      gpud/session gpud/request
