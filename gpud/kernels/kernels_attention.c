@@ -412,6 +412,8 @@ static uint64_t cut_tiles(struct attention_job *job, const struct attention_sequ
             uint32_t left = sequences[s].row_count - first;
             uint32_t count = left < tile_rows ? left : tile_rows;
             uint32_t last_position = sequences[s].first_position + first + count - 1;
+            assert(last_position / job->shape->block_tokens <
+                   job->kernels->options.block_count_max);
             uint32_t spans = last_position / span_tokens + 1;
             job->kernels->cuts[job->tile_count++] = (struct attention_cut){
                 .sequence = &sequences[s],

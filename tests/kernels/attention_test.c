@@ -28,7 +28,10 @@ struct scene {
     float *q, *k, *v, *want;
 };
 
-enum { LAYER_OFFSET = 64 }; // payloads start with something that is not this layer
+enum {
+    LAYER_OFFSET = 64, // payloads start with something that is not this layer
+    BLOCKS_MAX = 4096,
+};
 
 static struct kernels *kernels_for(enum kernel_set set, uint32_t threads,
                                    const struct geometry *geometry)
@@ -41,7 +44,7 @@ static struct kernels *kernels_for(enum kernel_set set, uint32_t threads,
         .heads_max = geometry->heads,
         .head_dim_max = geometry->head_dim,
         .block_tokens = geometry->block_tokens,
-        .block_count_max = geometry->token_count / geometry->block_tokens + 1});
+        .block_count_max = BLOCKS_MAX});
 }
 
 static size_t q_values(const struct geometry *geometry)

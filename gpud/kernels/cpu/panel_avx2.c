@@ -14,17 +14,13 @@ struct panel_product {
     const float *b;
     float *c;
     const float *carry;    // [16]; NULL: C starts from +0
-    const int32_t *counts; // masked products only: step k is for columns with counts > k
+    const int32_t *counts; // from full_depth on, step k is for columns with counts > k
+    size_t a_stride;
     size_t width;
-    uint32_t rows; // a multiple of PRODUCT_ROWS, and the stride of A
+    uint32_t rows; // a multiple of PRODUCT_ROWS
+    uint32_t full_depth;
     uint32_t depth;
 };
-
-INLINE __m256 step(__m256 left, __m256 right, __m256 acc, const __m256 *mask)
-{
-    __m256 sum = _mm256_fmadd_ps(left, right, acc);
-    return mask != NULL ? _mm256_blendv_ps(acc, sum, *mask) : sum;
-}
 
 // Columns with counts > k.
 INLINE __m256 counts_above(const int32_t *counts, uint32_t k)
@@ -33,8 +29,32 @@ INLINE __m256 counts_above(const int32_t *counts, uint32_t k)
                                                   _mm256_set1_epi32((int32_t)k)));
 }
 
+// Step k of 4 rows.
+INLINE void product_step(const struct panel_product *product, const float *a, uint32_t k,
+                         __m256 acc[PRODUCT_ROWS][VECTORS], const bool masked)
+{
+    const float *b = product->b + k * product->width;
+    __m256 right[VECTORS], mask[VECTORS];
+    UNROLL
+    for (int j = 0; j < VECTORS; j++) {
+        right[j] = _mm256_loadu_ps(b + 8 * (size_t)j);
+        if (masked) {
+            mask[j] = counts_above(product->counts + 8 * (size_t)j, k);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < PRODUCT_ROWS; i++) {
+        __m256 left = _mm256_set1_ps(a[i]);
+        UNROLL
+        for (int j = 0; j < VECTORS; j++) {
+            __m256 sum = _mm256_fmadd_ps(left, right[j], acc[i][j]);
+            acc[i][j] = masked ? _mm256_blendv_ps(acc[i][j], sum, mask[j]) : sum;
+        }
+    }
+}
+
 // Rows first..first+3 of C.
-INLINE void product_rows(const struct panel_product *product, size_t first, const bool masked)
+INLINE void product_rows(const struct panel_product *product, size_t first)
 {
     __m256 acc[PRODUCT_ROWS][VECTORS];
     float *c = product->c + first * product->width;
@@ -49,27 +69,14 @@ INLINE void product_rows(const struct panel_product *product, size_t first, cons
                             : _mm256_setzero_ps();
         }
     }
-    const float *a = product->a + first, *b = product->b;
-    const size_t a_stride = product->rows, b_stride = product->width;
-    for (uint32_t k = 0; k < product->depth; k++) {
-        __m256 right[VECTORS], mask[VECTORS];
-        UNROLL
-        for (int j = 0; j < VECTORS; j++) {
-            right[j] = _mm256_loadu_ps(b + 8 * (size_t)j);
-            if (masked) {
-                mask[j] = counts_above(product->counts + 8 * (size_t)j, k);
-            }
-        }
-        UNROLL
-        for (int i = 0; i < PRODUCT_ROWS; i++) {
-            __m256 left = _mm256_set1_ps(a[i]);
-            UNROLL
-            for (int j = 0; j < VECTORS; j++) {
-                acc[i][j] = step(left, right[j], acc[i][j], masked ? &mask[j] : NULL);
-            }
-        }
-        a += a_stride;
-        b += b_stride;
+    const float *a = product->a + first;
+    const size_t a_stride = product->a_stride;
+    uint32_t k = 0;
+    for (; k < product->full_depth; k++, a += a_stride) {
+        product_step(product, a, k, acc, false);
+    }
+    for (; k < product->depth; k++, a += a_stride) {
+        product_step(product, a, k, acc, true);
     }
     UNROLL
     for (int i = 0; i < PRODUCT_ROWS; i++) {
@@ -81,17 +88,10 @@ INLINE void product_rows(const struct panel_product *product, size_t first, cons
 }
 
 // Not inlined further up: among other code the compiler runs out of registers and spills sums.
-static __attribute__((noinline)) void product_full(const struct panel_product *product)
+static __attribute__((noinline)) void product_16(const struct panel_product *product)
 {
     for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS) {
-        product_rows(product, first, false);
-    }
-}
-
-static __attribute__((noinline)) void product_masked(const struct panel_product *product)
-{
-    for (uint32_t first = 0; first < product->rows; first += PRODUCT_ROWS) {
-        product_rows(product, first, true);
+        product_rows(product, first);
     }
 }
 
@@ -141,13 +141,13 @@ static __m256 weigh_lanes(const struct attention_panel *panel, size_t query, con
 static void attend_columns(const struct attention_panel *panel, const struct attention_block *block,
                            const uint32_t *token_counts, size_t query)
 {
-    bool full = true;
-    uint32_t most = 0;
     int32_t counts[COLUMNS];
+    uint32_t least = panel->block_tokens, most = 0;
     for (size_t i = 0; i < COLUMNS; i++) {
-        counts[i] = (int32_t)token_counts[query + i];
-        full = full && token_counts[query + i] == panel->block_tokens;
-        most = token_counts[query + i] > most ? token_counts[query + i] : most;
+        uint32_t count = token_counts[query + i];
+        counts[i] = (int32_t)count;
+        least = count < least ? count : least;
+        most = count > most ? count : most;
     }
     if (most == 0) {
         return;
@@ -156,11 +156,13 @@ static void attend_columns(const struct attention_panel *panel, const struct att
         .a = block->wide_k,
         .b = panel->q + query,
         .c = panel->scores + query,
+        .a_stride = panel->block_tokens,
         .width = panel->width,
-        .rows = panel->block_tokens,
+        .rows = (most + PRODUCT_ROWS - 1) / PRODUCT_ROWS * PRODUCT_ROWS,
+        .full_depth = panel->head_dim,
         .depth = panel->head_dim,
     };
-    product_full(&scores);
+    product_16(&scores);
     float carry[COLUMNS];
     for (size_t i = 0; i < COLUMNS; i += 8) {
         _mm256_storeu_ps(carry + i, weigh_lanes(panel, query + i, counts + i));
@@ -171,11 +173,13 @@ static void attend_columns(const struct attention_panel *panel, const struct att
         .c = panel->out + query,
         .carry = carry,
         .counts = counts,
+        .a_stride = panel->head_dim,
         .width = panel->width,
         .rows = panel->head_dim,
+        .full_depth = least,
         .depth = most,
     };
-    (full ? product_full : product_masked)(&out);
+    product_16(&out);
 }
 
 void attend_panel_avx2(const struct attention_panel *panel, const struct attention_block *block,
