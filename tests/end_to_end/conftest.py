@@ -18,6 +18,7 @@ MODEL_MAKERS = REPOSITORY / "tests/model"
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: takes minutes; only with ./run-tests --long")
+    config.addinivalue_line("markers", "heavy: too slow under a sanitizer")
 
 
 @pytest.fixture(scope="session")

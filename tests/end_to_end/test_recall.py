@@ -54,6 +54,6 @@ def test_recall_4k(bin_dir, recall_model, recall_prompt):
     recall(bin_dir, recall_model, recall_prompt, 4096, 128)
 
 
-@pytest.mark.long
+@pytest.mark.heavy
 def test_recall_32k(bin_dir, recall_model, recall_prompt):
     recall(bin_dir, recall_model, recall_prompt, 32768, 128)
