@@ -106,9 +106,14 @@ static int log_open(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
+// Our handlers do not outlive fork: a stop meant for the child before its exec must end it.
 static void child_run(const struct process_options *options, char **environment, int log, int null)
 {
+    static const int caught[] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGPIPE};
     sigset_t none;
+    for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++) {
+        signal(caught[i], SIG_DFL);
+    }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0); // a Ctrl-C on the terminal is for us, not for it
@@ -133,10 +138,15 @@ enum status process_start(const struct process_options *options, int64_t *out_pi
     int log = log_open(options->log_path);
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     enum status status = STATUS_OK;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &before);
     pid_t pid = log >= 0 && null >= 0 ? fork() : -1;
     if (pid == 0) {
         child_run(options, environment, log, null);
     }
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (pid < 0) {
         status = reason_set(reason, STATUS_IO, NULL, "%s: cannot start: %s",
                             log < 0 ? options->log_path : options->argv[0], strerror(errno));
