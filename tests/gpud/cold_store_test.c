@@ -4,6 +4,7 @@
 // run in this process; the others start the real kvstored (argument 1) and kill it.
 #include "fill.h"
 #include "gpud/cold_store.h"
+#include "proto/os/clock.h"
 
 #include <assert.h>
 #include <signal.h>
@@ -73,6 +74,9 @@ static uint32_t close_blocks(struct cold_store *store, struct cold_lease *lease)
     block_id_root(name_space.fingerprint, "user", 4, ATTENTION_MODE_EXACT, &parent);
     uint32_t hits = 0;
     for (uint32_t b = 0; b < BLOCKS; b++) {
+        while (cold_lease_state(lease, b) == COLD_SLOT_LOADING) {
+            os_sleep_ms(1);
+        }
         if (cold_lease_state(lease, b) == COLD_SLOT_READY) {
             CHECK_OK(block_verify(cold_lease_header(lease, b), cold_lease_payload(lease, b),
                                   payload_bytes()));
