@@ -32,6 +32,16 @@ int console_fail(const char *program, bool json, enum status status, const struc
     return status_exit_code(status);
 }
 
+int console_finish(const char *program, int exit_code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) {
+        return exit_code;
+    }
+    fprintf(stderr, "%s: output: cannot be written; check the disk, or the program that reads it\n",
+            program);
+    return 1;
+}
+
 static uint64_t now_ms(void)
 {
     struct timespec now;
@@ -199,9 +209,31 @@ static size_t line_of(const char *text, size_t at)
     return line;
 }
 
+// Brackets stand around all ids or nowhere: half of a list is not taken for a whole one.
+static bool brackets_match(const char *text, size_t bytes)
+{
+    static const char space[] = " \t\n\r,";
+    while (bytes > 0 && memchr(space, text[bytes - 1], sizeof(space) - 1) != NULL) {
+        bytes--;
+    }
+    while (bytes > 0 && memchr(space, *text, sizeof(space) - 1) != NULL) {
+        text++;
+        bytes--;
+    }
+    if (bytes >= 2 && text[0] == '[' && text[bytes - 1] == ']') {
+        text++;
+        bytes -= 2;
+    }
+    return memchr(text, '[', bytes) == NULL && memchr(text, ']', bytes) == NULL;
+}
+
 enum status console_parse_ids(const char *name, const char *text, size_t bytes, uint32_t **out_ids,
                               size_t *out_count, struct reason *reason)
 {
+    if (!brackets_match(text, bytes)) {
+        return reason_set(reason, STATUS_INVALID, "give one array, or ids without brackets",
+                          "%s: its brackets do not match", name);
+    }
     // Every id but the last takes a digit and a separator.
     uint32_t *ids = malloc((bytes / 2 + 1) * sizeof(*ids));
     if (ids == NULL) {

@@ -14,6 +14,8 @@
 // Prints "PROGRAM: WHAT: WHY; WHAT TO DO" to stderr, and with `json` {"error":{...}} to stdout.
 // Returns the exit code of `status`.
 int console_fail(const char *program, bool json, enum status status, const struct reason *reason);
+// The end of a program: `exit_code`, or a line on stderr and 1 when not all of stdout was written.
+int console_finish(const char *program, int exit_code);
 
 // A bar on stderr that is redrawn in place, at most ten times a second; nothing when stderr is no
 // terminal. Zeroed memory is a bar that is not shown.

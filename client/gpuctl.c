@@ -29,7 +29,7 @@ static const struct command commands[] = {
     {"bench", "prefill and decode speed at several depths", gpuctl_bench},
 };
 
-enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]) };
+enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]), REPEAT_CANCEL_MS = 50 };
 
 static void help(FILE *out)
 {
@@ -59,14 +59,32 @@ bool gpuctl_parse(struct gpuctl *gpuctl, const struct options_command *command, 
     return true;
 }
 
-// Waits for Ctrl-C as long as the program runs: it ends with the process.
+// A cancel before the call began is nothing, so a command of one call repeats it. Static: the
+// thread ends with the process.
+static struct {
+    struct kvtier_client *client;
+    bool once; // of several calls, the one that runs is meant
+} interrupt;
+
 static void wait_for_interrupt(void *context)
 {
+    (void)context;
+    uint32_t wait_ms = OS_WAIT_FOREVER;
     for (;;) {
-        enum os_signal signal = os_service_wait(OS_WAIT_FOREVER);
-        if (signal == OS_SIGNAL_INTERRUPT || signal == OS_SIGNAL_STOP) {
-            kvtier_cancel(context);
+        enum os_signal signal = os_service_wait(wait_ms);
+        if (signal != OS_SIGNAL_NONE && !interrupt.once) {
+            wait_ms = REPEAT_CANCEL_MS;
         }
+        if (signal != OS_SIGNAL_NONE || wait_ms != OS_WAIT_FOREVER) {
+            kvtier_cancel(interrupt.client);
+        }
+    }
+}
+
+void gpuctl_check_output(const struct gpuctl *gpuctl)
+{
+    if (ferror(stdout)) {
+        kvtier_cancel(gpuctl->client);
     }
 }
 
@@ -80,7 +98,9 @@ bool gpuctl_connect(struct gpuctl *gpuctl, int *out_exit)
         return false;
     }
     struct os_thread *thread = NULL;
-    enum status started = os_thread_start("interrupt", wait_for_interrupt, gpuctl->client, &thread);
+    interrupt.client = gpuctl->client;
+    interrupt.once = gpuctl->many_calls;
+    enum status started = os_thread_start("interrupt", wait_for_interrupt, NULL, &thread);
     if (started != STATUS_OK) {
         struct reason reason;
         (void)reason_set(&reason, started, "", "gpuctl: a thread could not be started");
@@ -93,8 +113,11 @@ bool gpuctl_connect(struct gpuctl *gpuctl, int *out_exit)
 // The connection is left to the end of the process: the thread that waits for Ctrl-C may use it.
 int gpuctl_end(struct gpuctl *gpuctl, int status, const struct kvtier_error *error)
 {
+    if (ferror(stdout)) {
+        return 1; // main says so, whatever the call made of it
+    }
     if (status == KVTIER_OK) {
-        return fflush(stdout) == 0 ? 0 : 1;
+        return 0;
     }
     struct reason reason;
     snprintf(reason.text, sizeof(reason.text), "%s", error->message);
@@ -157,7 +180,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
+            return console_finish("gpuctl", commands[i].run(argc - 1, argv + 1));
         }
     }
     fprintf(stderr, "gpuctl: %s: is not a command; see gpuctl --help\n", argv[1]);

@@ -17,6 +17,7 @@ enum { GPUCTL_EXIT_USAGE = 2 };
 struct gpuctl {
     bool json;
     const char *url; // of gpud; NULL: the default one
+    bool many_calls; // Ctrl-C ends a call, not the command; to be set before connecting
     struct kvtier_client *client;
 };
 
@@ -34,6 +35,8 @@ bool gpuctl_parse(struct gpuctl *gpuctl, const struct options_command *command, 
                   char **argv, int *out_first, int *out_exit);
 // Connects; from then on Ctrl-C cancels the request that runs. False as above.
 bool gpuctl_connect(struct gpuctl *gpuctl, int *out_exit);
+// Cancels the call that runs when its output cannot be written any more (the reader has gone).
+void gpuctl_check_output(const struct gpuctl *gpuctl);
 // Ends the connection, says what went wrong, and returns the exit code.
 int gpuctl_end(struct gpuctl *gpuctl, int status, const struct kvtier_error *error);
 // Says what went wrong with a status and a reason of ours.

@@ -32,6 +32,7 @@ static void on_token(void *context, const struct kvtier_token *token)
 {
     struct chat *chat = context;
     console_bar_finish(&chat->bar);
+    gpuctl_check_output(&chat->gpuctl);
     fwrite(token->text, 1, token->text_bytes, stdout);
     fflush(stdout);
 }
@@ -135,7 +136,7 @@ static int converse(struct chat *chat)
 
 int gpuctl_chat(int argc, char **argv)
 {
-    struct chat c = {.max_tokens = 2048};
+    struct chat c = {.max_tokens = 2048, .gpuctl.many_calls = true};
     gpuctl_sampling_init(&c.sampling);
     const struct option_spec specs[] = {
         {.name = "session",

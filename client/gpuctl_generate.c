@@ -56,6 +56,7 @@ static void on_token(void *context, const struct kvtier_token *token)
 {
     struct generate *generate = context;
     console_bar_finish(&generate->bar);
+    gpuctl_check_output(&generate->gpuctl);
     if (!generate->gpuctl.json) {
         fwrite(token->text, 1, token->text_bytes, stdout);
         fflush(stdout);

@@ -64,6 +64,7 @@ static void on_row(void *context, const struct kvtier_score_row *row)
     if (!score->gpuctl.json) {
         return;
     }
+    gpuctl_check_output(&score->gpuctl);
     struct json json;
     json_begin(&json, stdout);
     json_object(&json, NULL);

@@ -156,7 +156,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
-            return commands[i].run(argc - 1, argv + 1);
+            return console_finish("kvctl", commands[i].run(argc - 1, argv + 1));
         }
     }
     fprintf(stderr, "kvctl: %s: is not a command; see kvctl --help\n", argv[1]);

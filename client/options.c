@@ -91,7 +91,7 @@ static enum status store_number(const struct option_spec *spec, const char *text
         return STATUS_OK;
     }
     return reason_set(
-        reason, STATUS_INVALID, NULL, "--%s %s: not %s from %.15g to %.15g", spec->name, text,
+        reason, STATUS_INVALID, NULL, "--%s %s: not %s from %.16g to %.16g", spec->name, text,
         spec->kind == OPTION_INTEGER ? "a whole number" : "a number", spec->minimum, spec->maximum);
 }
 

@@ -49,6 +49,21 @@ static void test_ids_malformed(void **state)
     }
 }
 
+static void test_ids_brackets(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"[1,2", "1,2]", "[", "]", "][", "[[1]]", "[1][2]", "1 [2]"};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        uint32_t *ids = NULL;
+        size_t count = 0;
+        struct reason reason = {0};
+        assert_int_equal(console_parse_ids("t", cases[i], strlen(cases[i]), &ids, &count, &reason),
+                         STATUS_INVALID);
+        assert_null(ids);
+        assert_non_null(strstr(reason.text, "brackets"));
+    }
+}
+
 static void test_files(void **state)
 {
     (void)state;
@@ -83,9 +98,8 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids),
-        cmocka_unit_test(test_ids_malformed),
-        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_ids),          cmocka_unit_test(test_ids_malformed),
+        cmocka_unit_test(test_ids_brackets), cmocka_unit_test(test_files),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,42 @@ def test_ctrl_c_cancels_the_request_only(running, ids_256):
     assert running.status()["running_count"] == 0
 
 
+def test_ctrl_c_is_never_lost(running):
+    """Also when it comes while gpuctl connects, or between two requests."""
+    for delay_ms in range(0, 20, 2):
+        command = [str(running.program("gpuctl")), "bench", "-p", "32", "-n", "32", "-d", "0", "-r", "1000"]
+        process = subprocess.Popen(command, env=running.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(delay_ms / 1000)
+        process.send_signal(signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=30)
+        assert process.returncode != 0
+
+
+@pytest.mark.parametrize("arguments", [
+    ("gpuctl", "status"), ("gpuctl", "status", "--json"), ("kvctl", "status"), ("kvctl", "status", "--json"),
+    ("gpuctl", "generate", "--prompt", "w0001", "--max-tokens", "2", "--json")])
+def test_output_that_cannot_be_written(running, arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([str(running.program(arguments[0])), *arguments[1:]], env=running.env, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "output" in done.stderr
+
+
+def test_reader_that_leaves_ends_the_request(running, ids_256):
+    before = running.status()["cancelled_count"]
+    command = [str(running.program("gpuctl")), "score", "--prompt-ids", str(ids_256), "--top", "256", "--json"]
+    process = subprocess.Popen(command, env=running.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.wait(timeout=30) == 1
+    process.stderr.close()
+    deadline = time.monotonic() + 10
+    while running.status()["cancelled_count"] == before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert running.status()["running_count"] == 0
+
+
 # ---- sessions
 
 def test_session_life(running, ids_256):
