@@ -4,11 +4,13 @@
 #include "client/gpuctl.h"
 
 #include "client/console.h"
+#include "proto/os/clock.h"
 #include "proto/os/service.h"
 #include "proto/os/thread.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct command {
     const char *name;
@@ -29,7 +31,11 @@ static const struct command commands[] = {
     {"bench", "prefill and decode speed at several depths", gpuctl_bench},
 };
 
-enum { COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]), REPEAT_CANCEL_MS = 50 };
+enum {
+    COMMAND_COUNT = sizeof(commands) / sizeof(commands[0]),
+    REPEAT_CANCEL_MS = 50,
+    STOP_GRACE_MS = 1000
+};
 
 static void help(FILE *out)
 {
@@ -77,6 +83,10 @@ static void wait_for_interrupt(void *context)
         }
         if (signal != OS_SIGNAL_NONE || wait_ms != OS_WAIT_FOREVER) {
             kvtier_cancel(interrupt.client);
+        }
+        if (signal == OS_SIGNAL_STOP) { // the command ends by itself, but when it waits for input
+            os_sleep_ms(STOP_GRACE_MS);
+            _exit(1);
         }
     }
 }

@@ -17,6 +17,7 @@ struct chat {
     struct gpuctl gpuctl;
     const char *session;
     char own_session[64];
+    bool temporary; // the session goes when the conversation ends
     int64_t max_tokens;
     struct gpuctl_sampling sampling;
     struct console_bar bar;
@@ -91,8 +92,8 @@ static bool command(struct chat *chat, const char *line)
         return false;
     }
     if (strcmp(line, "/save") == 0) {
-        chat->own_session[0] = 0; // it stays
         status = save(chat, &error);
+        chat->temporary = chat->temporary && status != KVTIER_OK;
     } else if (strcmp(line, "/tokens") == 0) {
         status = show_tokens(chat, &error);
     } else {
@@ -171,10 +172,10 @@ int gpuctl_chat(int argc, char **argv)
         snprintf(c.own_session, sizeof(c.own_session), "chat-%llu",
                  (unsigned long long)os_machine_process_id());
         c.session = c.own_session;
+        c.temporary = true;
     }
-    const char *session = c.session;
     exit_code = converse(&c);
-    if (session == c.own_session && c.own_session[0] != 0) {
+    if (c.temporary) {
         struct kvtier_error ignored; // nothing was said, or gpud is gone
         (void)kvtier_session_delete(c.gpuctl.client, c.own_session, &ignored);
     }

@@ -203,7 +203,13 @@ static int run(struct generate *generate)
         putchar('\n');
     }
     if (done == KVTIER_OK) {
+        bool stopped = strcmp(result.finish_reason, "cancelled") == 0; // not by us: gpud stops
         kvtier_result_finish(&result);
+        if (stopped) {
+            (void)reason_set(&reason, STATUS_CANCELLED, "what was delivered of a session is kept",
+                             "request: gpud was stopped");
+            return gpuctl_fail(&generate->gpuctl, STATUS_CANCELLED, &reason);
+        }
     }
     return gpuctl_end(&generate->gpuctl, done, &error);
 }

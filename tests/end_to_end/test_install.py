@@ -2,6 +2,7 @@
 """At stake: what others build on. `cmake --install` into a fresh folder; pkg-config finds the library there, a program that uses only
 kvtier.h compiles, links and runs; the installed programs work and the units name them."""
 import os
+import re
 import subprocess
 
 PROGRAM = r"""
@@ -33,6 +34,9 @@ def test_install(bin_dir, tmp_path):
     (tmp_path / "program.c").write_text(PROGRAM)
     run("cc", "-Wall", "-Werror", tmp_path / "program.c", "-o", tmp_path / "program", *flags)
     library = next(prefix.rglob("libkvtier.so")).parent
+    symbols = {line.split()[-1].split("@")[0] for line in run("nm", "-D", "--defined-only", library / "libkvtier.so").splitlines()}
+    header = next(prefix.rglob("kvtier.h")).read_text().partition("struct kvtier_error {")[2]
+    assert symbols - {"KVTIER_0"} == set(re.findall(r"KVTIER_API[^;(]*?(\w+)\(", header))  # what the header declares, no more
     version, status = run(tmp_path / "program", LD_LIBRARY_PATH=str(library)).split()
     assert status == "unreachable"
     for name in ("gpuctl", "kvctl", "gpud", "kvstored"):
