@@ -12,6 +12,7 @@
 #include "kvstored/store_internal.h"
 
 #include "proto/block_id.h"
+#include "proto/config_file.h"
 #include "proto/os/clock.h"
 #include "proto/os/disk_file.h"
 
@@ -414,6 +415,19 @@ static enum status list_blocks(struct disk *disk, struct block_index *out_ids)
     return STATUS_OK;
 }
 
+// Also when the disk was full at the start: the budget is settled then.
+static enum status budget_too_small(const struct store *store, struct reason *reason)
+{
+    char budget[32], others[32], minimum[32];
+    size_format(store->disk_bytes_max, budget);
+    size_format(store->disk_other_bytes, others);
+    size_format(DISK_BYTES_MIN, minimum);
+    return reason_set(reason, STATUS_REFUSED, "",
+                      "the disk budget of %s less %s of other models is under %s; free disk and "
+                      "restart kvstored, or raise --disk-space",
+                      budget, others, minimum);
+}
+
 // Opens the disk and reads its index; a damaged one is moved out of the way and begun anew.
 static enum status open_disk(struct store *store, bool damaged, struct disk **out_disk,
                              char *out_aside, struct reason *reason)
@@ -428,10 +442,7 @@ static enum status open_disk(struct store *store, bool damaged, struct disk **ou
         return reason_set(reason, status, "check the store's folder", "store: cannot be listed");
     }
     if (store->disk_other_bytes + DISK_BYTES_MIN > store->disk_bytes_max) {
-        return reason_set(reason, STATUS_REFUSED, "raise --disk-space, or remove old namespaces",
-                          "store: other namespaces take %llu of %llu bytes",
-                          (unsigned long long)store->disk_other_bytes,
-                          (unsigned long long)store->disk_bytes_max);
+        return budget_too_small(store, reason);
     }
     const struct disk_options options = {
         .folder = path,

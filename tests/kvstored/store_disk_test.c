@@ -650,6 +650,22 @@ static void a_full_disk_stops_persistence_alone(void **state)
     assert_true(rig_status(fixture->store).persistence_ok);
 }
 
+// As when the disk was full at the start: the state names the numbers and what to do, whole.
+static void budget_under_the_least(void **state)
+{
+    struct fixture *fixture = *state;
+    char folder[256];
+    check_folder_create(folder);
+    struct store *store = rig_store(&fixture->name_space, 8, folder, 10 << 20);
+    struct kv_status status = rig_status(store);
+    assert_false(status.persistence_ok);
+    assert_non_null(strstr(status.persistence_state, "10 MiB"));
+    assert_non_null(strstr(status.persistence_state, "16 MiB"));
+    assert_non_null(strstr(status.persistence_state, "raise --disk-space"));
+    store_destroy(store, 0);
+    check_folder_remove(folder);
+}
+
 static void one_process_a_store(void **state)
 {
     struct fixture *fixture = *state;
@@ -748,6 +764,7 @@ int main(void)
         CASE(budget_evicts_the_oldest_sessions),
         CASE(kept_sessions_fill_the_budget),
         CASE(a_full_disk_stops_persistence_alone),
+        CASE(budget_under_the_least),
         CASE(one_process_a_store),
         CASE(namespaces_are_apart),
         CASE(ten_thousand_cancelled_loads),
