@@ -153,3 +153,29 @@ def test_down_leaves_nothing(bin_dir, recall_model):
         left = [path.name for path in kvtier.runtime_dir.iterdir() if path.is_socket()]
         assert left == []
         kvtier.down()  # twice is fine
+
+
+def test_a_stopped_kvstored_holds_up_no_status(bin_dir, recall_model):
+    """SIGSTOP: `gpuctl status` says within a second that the store does not answer, and all is well afterwards."""
+    with Instance(bin_dir) as kvtier:
+        kvtier.up(recall_model, "--max-model-len", CONTEXT)
+        stopped = process_id(kvtier, "kvstored")
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            assert "store" not in kvtier.status()
+            assert time.monotonic() - started < 4  # far below the store's deadline of 5 s
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        wait_until("the store answers", lambda: "store" in kvtier.status())
+
+
+def test_down_without_a_supervisor(bin_dir, recall_model):
+    """The supervisor was killed: the daemons go on, and `down` still stops both."""
+    with Instance(bin_dir) as kvtier:
+        kvtier.up(recall_model, "--max-model-len", CONTEXT)
+        supervisor = int((kvtier.runtime_dir / "supervisor.lock").read_text())
+        os.kill(supervisor, signal.SIGKILL)
+        assert answers(kvtier) and answers(kvtier, "kvctl")
+        kvtier.down()
+        assert process_id(kvtier, "gpud") is None and process_id(kvtier, "kvstored") is None
