@@ -78,6 +78,7 @@ struct request {
     enum status status; // STATUS_OK: ended as finish_reason says
     struct reason reason;
     enum finish_reason finish_reason;
+    bool session_lost;       // its session could not be written: disk full or failing
     uint64_t first_step_ns;  // os_clock_ns(); 0: none
     uint64_t first_token_ns; // the same
     uint64_t last_token_ns;

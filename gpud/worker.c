@@ -130,7 +130,8 @@ static void end_done(struct worker *worker, struct request *request, enum finish
         .prefill_ms = ms_between(request->first_step_ns, request->first_token_ns),
         .decode_ms = ms_between(request->first_token_ns, request->last_token_ns),
     };
-    if (request->input.session != NULL && request->kind == REQUEST_KIND_GENERATE) {
+    if (request->input.session != NULL && request->kind == REQUEST_KIND_GENERATE &&
+        !request->session_lost) {
         strncpy(done.session, request->input.session, LIMIT_SESSION_NAME_BYTES);
     }
     reply_put_done(request->reply, &done);
@@ -145,6 +146,12 @@ static void end_run(struct worker *worker, struct request *request)
     struct reason reason = request->reason;
     if (status == STATUS_OK && request->input.session != NULL) {
         status = session_checkpoint(&worker->rules, request, &reason);
+        if (status == STATUS_NO_SPACE || status == STATUS_IO) {
+            // The disk's trouble does not take away an answer: its DONE names no session.
+            log_failure(LOG_LEVEL_WARNING, "SESSION-NOT-SAVED", status, &reason);
+            request->session_lost = true;
+            status = STATUS_OK;
+        }
     }
     cold_store_release(worker->options.cold_store, &request->lease);
     if (status == STATUS_OK) {
