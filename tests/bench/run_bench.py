@@ -36,7 +36,7 @@ def peer_round(options):
 
 def own_round(kvtier):
     rates = {}
-    for row in kvtier.json_lines("gpuctl", "bench", "-p", PREFILL, "-n", DECODE, "-d", ",".join(map(str, DEPTHS))):
+    for row in kvtier.json_lines("gpuctl", "bench", "-r", 1, "-p", PREFILL, "-n", DECODE, "-d", ",".join(map(str, DEPTHS))):
         for kind in ("prefill", "decode"):
             if row.get(f"{kind}_tokens_per_s"):
                 rates[kind, row["depth_tokens"]] = row[f"{kind}_tokens_per_s"]
