@@ -64,7 +64,7 @@ class Instance:
         folder = {"gpuctl": "client", "kvctl": "client"}.get(name, name)
         return self.bin_dir / folder / name
 
-    def run(self, name, *arguments, stdin=None, check=True, timeout=900):
+    def run(self, name, *arguments, stdin=None, check=True, timeout=600):
         """Runs gpuctl or kvctl to its end. Returns the CompletedProcess; raises CommandFailed unless check is off."""
         command = [self.program(name), *map(str, arguments)]
         done = subprocess.run(command, env=self.env, input=stdin, capture_output=True, text=True, timeout=timeout)
