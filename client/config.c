@@ -3,15 +3,13 @@
 #include "client/config.h"
 
 #include "proto/endpoint.h"
+#include "proto/os/folder.h"
 #include "proto/os/process.h"
 
-#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum status config_paths(struct runtime_paths *out_paths, struct reason *reason)
 {
@@ -38,22 +36,6 @@ static bool join(struct config_path *out, const char *a, const char *b, const ch
     return bytes > 0 && (size_t)bytes < sizeof(out->text);
 }
 
-// Makes every folder on the way to `path`'s last component.
-static enum status make_folders(const char *path, struct reason *reason)
-{
-    char folder[CONFIG_PATH_BYTES];
-    snprintf(folder, sizeof(folder), "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
-            return reason_set(reason, STATUS_IO, "set XDG_STATE_HOME to a folder you can write",
-                              "%s: cannot make the folder: %s", folder, strerror(errno));
-        }
-        *slash = '/';
-    }
-    return STATUS_OK;
-}
-
 enum status config_log_path(const char *program, struct config_path *out_path,
                             struct reason *reason)
 {
@@ -76,13 +58,7 @@ enum status config_log_path(const char *program, struct config_path *out_path,
     if (!join(out_path, folder, file, "")) {
         return reason_set(reason, STATUS_INVALID, "use a shorter one", "%s: path too long", folder);
     }
-    return make_folders(out_path->text, reason);
-}
-
-static bool executable(const struct config_path *path)
-{
-    struct stat info;
-    return stat(path->text, &info) == 0 && S_ISREG(info.st_mode) && access(path->text, X_OK) == 0;
+    return os_folder_create(folder, reason);
 }
 
 static bool find_in_path(const char *name, struct config_path *out_path)
@@ -92,7 +68,8 @@ static bool find_in_path(const char *name, struct config_path *out_path)
         size_t bytes = strcspn(path, ":");
         int written =
             snprintf(out_path->text, sizeof(out_path->text), "%.*s/%s", (int)bytes, path, name);
-        if (written > 0 && (size_t)written < sizeof(out_path->text) && executable(out_path)) {
+        if (written > 0 && (size_t)written < sizeof(out_path->text) &&
+            process_is_program(out_path->text)) {
             return true;
         }
         path += bytes + (path[bytes] == ':');
@@ -108,8 +85,8 @@ enum status config_find_program(const char *name, struct config_path *out_path,
         *strrchr(folder, '/') = 0;
         char in_tree[128];
         snprintf(in_tree, sizeof(in_tree), "/../%s/%s", name, name);
-        if ((join(out_path, folder, "/", name) && executable(out_path)) ||
-            (join(out_path, folder, in_tree, "") && executable(out_path))) {
+        if ((join(out_path, folder, "/", name) && process_is_program(out_path->text)) ||
+            (join(out_path, folder, in_tree, "") && process_is_program(out_path->text))) {
             return STATUS_OK;
         }
     }

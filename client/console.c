@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+// Everything that both programs say in the same words, so that no command has a form of its own.
 #include "client/console.h"
 
 #include "client/json.h"
 #include "proto/limits.h"
+#include "proto/os/clock.h"
+#include "proto/os/terminal.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { BAR_CELLS = 24, BAR_INTERVAL_MS = 100, ID_DIGITS_MAX = 10, IDS_FILE_BYTES_MAX = 16 << 20 };
 
@@ -42,22 +43,15 @@ int console_finish(const char *program, int exit_code)
     return 1;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 struct console_bar console_bar_start(const char *label)
 {
     return (struct console_bar){
-        .label = label, .shown = isatty(STDERR_FILENO) == 1, .started_ms = now_ms()};
+        .label = label, .shown = os_terminal_errors(), .started_ms = os_clock_ms()};
 }
 
 void console_bar_set(struct console_bar *bar, uint64_t done, uint64_t total, const char *unit)
 {
-    uint64_t now = now_ms();
+    uint64_t now = os_clock_ms();
     if (!bar->shown || total == 0 || (bar->drawn && now - bar->drawn_ms < BAR_INTERVAL_MS)) {
         return;
     }

@@ -41,8 +41,8 @@ bool gpu_client_alive(const struct gpu_client *client);
 // client is dead, but for STATUS_REFUSED: longer than a frame can be.
 enum status gpu_client_send(struct gpu_client *client, const struct gpu_request *request,
                             struct reason *reason) KV_MUST_CHECK;
-// Waits for the next event, which stays valid until the next call. An error event is returned as its
-// status and reason. STATUS_CANCELLED when asked to, STATUS_CLOSED when gpud went away,
+// Waits for the next event, which stays valid until the next call. An error event is returned as
+// its status and reason. STATUS_CANCELLED when asked to, STATUS_CLOSED when gpud went away,
 // STATUS_DAMAGED when it said something malformed: the client is dead after these three.
 enum status gpu_client_receive(struct gpu_client *client, const struct gpu_event **out_event,
                                struct reason *reason) KV_MUST_CHECK;

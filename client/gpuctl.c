@@ -9,8 +9,8 @@
 #include "proto/os/thread.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct command {
     const char *name;
@@ -86,7 +86,7 @@ static void wait_for_interrupt(void *context)
         }
         if (signal == OS_SIGNAL_STOP) { // the command ends by itself, but when it waits for input
             os_sleep_ms(STOP_GRACE_MS);
-            _exit(1);
+            _Exit(1);
         }
     }
 }

@@ -7,11 +7,11 @@
 #include "client/console.h"
 #include "proto/limits.h"
 #include "proto/os/machine.h"
+#include "proto/os/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct chat {
     struct gpuctl gpuctl;
@@ -113,7 +113,7 @@ static int converse(struct chat *chat)
     int status = KVTIER_OK;
     bool open = true;
     while (open && (status == KVTIER_OK || status == KVTIER_CANCELLED)) {
-        if (isatty(STDIN_FILENO)) {
+        if (os_terminal_input()) {
             printf("> ");
             fflush(stdout);
         }

@@ -10,12 +10,12 @@
 #include "proto/instance_lock.h"
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
+#include "proto/os/terminal.h"
 #include "proto/os/thread.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STOP_WAIT_MS = 100000, POLL_MS = 50 };
 
@@ -77,16 +77,15 @@ static enum status find_programs(struct supervisor_options *options, struct reas
 
 // Reads what the supervisor says about starting until it closes its end: lines "wait TEXT", then
 // "ok", or "fail CODE TEXT".
-static int follow_start(int pipe_fd)
+static int follow_start(FILE *pipe)
 {
     char line[SUPERVISOR_LINE_BYTES];
     int code = 1;
     bool said = false;
-    FILE *pipe = fdopen(pipe_fd, "r");
-    while (pipe != NULL && fgets(line, sizeof(line), pipe) != NULL) {
+    while (fgets(line, sizeof(line), pipe) != NULL) {
         line[strcspn(line, "\n")] = 0;
         if (strncmp(line, "wait ", 5) == 0) {
-            if (isatty(STDERR_FILENO)) {
+            if (os_terminal_errors()) {
                 fprintf(stderr, "\r\033[K%s", line + 5);
             }
         } else if (strcmp(line, "ok") == 0) {
@@ -95,18 +94,16 @@ static int follow_start(int pipe_fd)
         } else if (strncmp(line, "fail ", 5) == 0) {
             char *text = NULL;
             code = (int)strtol(line + 5, &text, 10);
-            fprintf(stderr, "%sgpuctl: up:%s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", text);
+            fprintf(stderr, "%sgpuctl: up:%s\n", os_terminal_errors() ? "\r\033[K" : "", text);
             said = true;
         }
     }
-    if (pipe != NULL) {
-        fclose(pipe);
-    }
+    fclose(pipe);
     if (!said) {
         fprintf(stderr, "gpuctl: up: the supervisor ended; see its log\n");
     } else if (code == 0) {
         fprintf(stderr, "%skvtier is up; gpuctl status shows it, gpuctl down stops it\n",
-                isatty(STDERR_FILENO) ? "\r\033[K" : "");
+                os_terminal_errors() ? "\r\033[K" : "");
     }
     return code == 0 || said ? code : 1;
 }
@@ -132,14 +129,14 @@ static enum status start(int argc, char **argv, int *out_code, struct reason *re
     deal_options(argc, argv, &options);
     options.runtime_dir = paths.runtime_dir;
     bool is_child = false;
-    int pipe_fd = -1;
-    status = process_background(log.text, &is_child, &pipe_fd, reason);
+    FILE *pipe = NULL;
+    status = process_background(log.text, &is_child, &pipe, reason);
     if (status == STATUS_OK && is_child) {
-        options.report_fd = pipe_fd;
+        options.report = pipe;
         exit(supervisor_run(&options));
     }
     if (status == STATUS_OK) {
-        *out_code = follow_start(pipe_fd);
+        *out_code = follow_start(pipe);
     }
     return status;
 }

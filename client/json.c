@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Each level remembers whether it holds a value, which is all that commas need.
 #include "client/json.h"
 
 #include "proto/utf8.h"

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     HEALTH_MS = 10000, // so long up: the next restart is at once again
@@ -50,8 +49,8 @@ struct supervisor {
 // When `gpuctl up` is gone before all is up, it was given up: nothing is left behind.
 static void report(struct supervisor *supervisor, const char *line)
 {
-    if (supervisor->options->report_fd >= 0 &&
-        dprintf(supervisor->options->report_fd, "%s\n", line) < 0) {
+    FILE *out = supervisor->options->report;
+    if (out != NULL && (fprintf(out, "%s\n", line) < 0 || fflush(out) != 0)) {
         supervisor->stop_asked = true;
     }
 }
@@ -65,8 +64,8 @@ static void report_fail(struct supervisor *supervisor, int code, const char *tex
 
 static void report_end(struct supervisor *supervisor)
 {
-    close(supervisor->options->report_fd);
-    supervisor->options->report_fd = -1;
+    fclose(supervisor->options->report);
+    supervisor->options->report = NULL;
 }
 
 // ---- restart counts, for status

@@ -6,6 +6,7 @@
 #define KVTIER_CLIENT_SUPERVISOR_H
 
 #include <stdint.h>
+#include <stdio.h>
 
 enum {
     SUPERVISOR_KVSTORED,
@@ -26,7 +27,7 @@ struct supervisor_options {
     const char *runtime_dir;
     struct supervisor_program programs[SUPERVISOR_PROGRAMS]; // started in this order
     // How starting goes, a line each: "wait TEXT", then "ok" or "fail CODE TEXT"; closed then.
-    int report_fd;
+    FILE *report;
 };
 
 // Runs until SIGTERM. Returns the exit code.

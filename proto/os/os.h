@@ -15,6 +15,7 @@
 #include "proto/os/queue.h"
 #include "proto/os/service.h"
 #include "proto/os/shm.h"
+#include "proto/os/terminal.h"
 #include "proto/os/thread.h"
 
 #endif

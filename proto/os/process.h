@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 enum { NOTIFY_MESSAGE_BYTES = 512 };
 
@@ -45,8 +46,8 @@ void process_kill(int64_t pid);
 
 // Splits the caller in two: in the parent *out_is_child is false and *out_pipe the reading end of a
 // pipe; the child has a session of its own, its standard streams on `log_path`, and the writing
-// end.
-enum status process_background(const char *log_path, bool *out_is_child, int *out_pipe,
+// end, which is flushed at each line. Each end is closed with fclose.
+enum status process_background(const char *log_path, bool *out_is_child, FILE **out_pipe,
                                struct reason *reason) KV_MUST_CHECK;
 
 // From now on SIGTERM, SIGINT and SIGHUP end process_wait_event instead of the process.
@@ -54,6 +55,9 @@ void process_catch_stop(void);
 // Sleeps until a child ends, a stop was asked for, `notify` [count] has a message, or timeout_ms.
 // Returns whether a stop was asked for.
 bool process_wait_event(const struct notify_socket *notify, size_t count, int timeout_ms);
+
+// Whether `path` is a file that this user may run.
+bool process_is_program(const char *path);
 
 // The path of the running program, resolved.
 enum status process_own_path(char *out_path, size_t capacity) KV_MUST_CHECK;

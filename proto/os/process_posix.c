@@ -198,7 +198,7 @@ static bool streams_to_log(const char *log_path)
     return done;
 }
 
-enum status process_background(const char *log_path, bool *out_is_child, int *out_pipe,
+enum status process_background(const char *log_path, bool *out_is_child, FILE **out_pipe,
                                struct reason *reason)
 {
     int ends[2];
@@ -212,8 +212,12 @@ enum status process_background(const char *log_path, bool *out_is_child, int *ou
         return reason_set(reason, STATUS_IO, NULL, "fork: %s", strerror(errno));
     }
     *out_is_child = pid == 0;
-    *out_pipe = pid == 0 ? ends[1] : ends[0];
     close(pid == 0 ? ends[0] : ends[1]);
+    *out_pipe = pid == 0 ? fdopen(ends[1], "w") : fdopen(ends[0], "r");
+    if (*out_pipe == NULL) {
+        return reason_set(reason, STATUS_NO_MEMORY, NULL, "pipe: out of memory");
+    }
+    setvbuf(*out_pipe, NULL, _IOLBF, 0);
     if (pid == 0) {
         setsid();
         if (!streams_to_log(log_path)) {
@@ -264,6 +268,12 @@ bool process_wait_event(const struct notify_socket *notify, size_t count, int ti
     while (read(wake_pipe[0], drain, sizeof(drain)) > 0) {
     }
     return atomic_load_explicit(&stop_asked, memory_order_relaxed);
+}
+
+bool process_is_program(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISREG(info.st_mode) && access(path, X_OK) == 0;
 }
 
 enum status process_own_path(char *out_path, size_t capacity)

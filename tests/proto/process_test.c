@@ -155,21 +155,18 @@ static void test_background(void **state)
 {
     (void)state;
     bool is_child = false;
-    int pipe_fd = -1;
+    FILE *pipe = NULL;
     char text[64] = {0};
-    CHECK_OK(process_background(log_path, &is_child, &pipe_fd, NULL));
+    CHECK_OK(process_background(log_path, &is_child, &pipe, NULL));
     if (is_child) {
-        dprintf(pipe_fd, "session %d", getsid(0) == getpid());
+        fprintf(pipe, "session %d\n", getsid(0) == getpid());
         printf("to the log\n");
         _exit(0);
     }
-    size_t used = 0;
-    ssize_t got;
-    while ((got = read(pipe_fd, text + used, sizeof(text) - 1 - used)) > 0) {
-        used += (size_t)got;
-    }
-    close(pipe_fd);
-    assert_string_equal(text, "session 1");
+    assert_non_null(fgets(text, sizeof(text), pipe));
+    assert_string_equal(text, "session 1\n");
+    assert_null(fgets(text, sizeof(text), pipe)); // the child's end is the only one
+    fclose(pipe);
     while (wait(NULL) > 0) {
     }
 }
@@ -180,6 +177,9 @@ static void test_own_path(void **state)
     char path[1024];
     CHECK_OK(process_own_path(path, sizeof(path)));
     assert_non_null(strstr(path, "/process_test"));
+    assert_true(process_is_program(path));
+    assert_false(process_is_program(folder));
+    assert_false(process_is_program("/nonexistent"));
 }
 
 static int set_up(void **state)
