@@ -278,6 +278,7 @@ enum status disk_open(const struct disk_options *options, struct disk **out_disk
     disk->payload_bytes =
         block_payload_bytes(&disk->name_space.groups[0], disk->name_space.block_tokens);
     disk->value_bytes = value_bytes_of(disk->payload_bytes);
+    disk->freed = true; // perhaps, by whoever wrote last
     *out_disk = disk;
     return STATUS_OK;
 }

@@ -20,6 +20,7 @@ struct disk {
     size_t value_bytes;
     uint64_t budget_bytes;
     uint32_t page_bytes;
+    bool freed; // pages that the next transaction could not use yet; the writing thread's
 };
 
 // LMDB's result as ours.

@@ -14,7 +14,30 @@ struct disk_writer {
     struct disk *disk;
     MDB_txn *transaction;
     uint64_t used_bytes; // in use, with what this transaction added
+    bool removed;        // something
 };
+
+static const char turn_key[] = "turn";
+
+// LMDB gives the pages that a transaction freed not to the next one but to the one after. So a map
+// that was full would refuse the next write although there is room, and as a refused one does not
+// count, every later one too. Commits a transaction whose only effect is that it counts.
+static enum status pass_turn(struct disk *disk)
+{
+    MDB_txn *transaction = NULL;
+    int result = mdb_txn_begin(disk->env, NULL, 0, &transaction);
+    if (result != MDB_SUCCESS) {
+        return disk_status(result);
+    }
+    MDB_val key = {sizeof(turn_key) - 1, (void *)turn_key};
+    MDB_val value = {0, NULL};
+    result = mdb_put(transaction, disk->about, &key, &value, 0);
+    if (result != MDB_SUCCESS) {
+        mdb_txn_abort(transaction);
+        return disk_status(result);
+    }
+    return disk_status(mdb_txn_commit(transaction));
+}
 
 enum status disk_writer_begin(struct disk *disk, struct disk_writer **out_writer)
 {
@@ -23,7 +46,11 @@ enum status disk_writer_begin(struct disk *disk, struct disk_writer **out_writer
         return STATUS_NO_MEMORY;
     }
     writer->disk = disk;
-    enum status status = disk_status(mdb_txn_begin(disk->env, NULL, 0, &writer->transaction));
+    enum status status = disk->freed ? pass_turn(disk) : STATUS_OK;
+    if (status == STATUS_OK) {
+        disk->freed = false;
+        status = disk_status(mdb_txn_begin(disk->env, NULL, 0, &writer->transaction));
+    }
     if (status == STATUS_OK) {
         status = disk_used_bytes(disk, writer->transaction, &writer->used_bytes);
         if (status != STATUS_OK) {
@@ -41,6 +68,9 @@ enum status disk_writer_begin(struct disk *disk, struct disk_writer **out_writer
 enum status disk_writer_commit(struct disk_writer *writer)
 {
     enum status status = disk_status(mdb_txn_commit(writer->transaction));
+    if (status == STATUS_OK && writer->removed) {
+        writer->disk->freed = true;
+    }
     free(writer);
     return status;
 }
@@ -98,12 +128,18 @@ enum status disk_writer_put_block(struct disk_writer *writer, const struct block
     return STATUS_OK;
 }
 
+static enum status removal(struct disk_writer *writer, int result)
+{
+    writer->removed = writer->removed || result == MDB_SUCCESS;
+    return disk_status(result);
+}
+
 enum status disk_writer_remove_block(struct disk_writer *writer, const struct block_id *id)
 {
     uint8_t bytes[DISK_BLOCK_KEY_BYTES];
     disk_block_key(id, bytes);
     MDB_val key = {sizeof(bytes), bytes};
-    return disk_status(mdb_del(writer->transaction, writer->disk->blocks, &key, NULL));
+    return removal(writer, mdb_del(writer->transaction, writer->disk->blocks, &key, NULL));
 }
 
 enum status disk_writer_put_session(struct disk_writer *writer,
@@ -123,5 +159,5 @@ enum status disk_writer_remove_session(struct disk_writer *writer,
                                        const struct checkpoint_key *session)
 {
     MDB_val key = {session->count, (void *)session->bytes};
-    return disk_status(mdb_del(writer->transaction, writer->disk->sessions, &key, NULL));
+    return removal(writer, mdb_del(writer->transaction, writer->disk->sessions, &key, NULL));
 }

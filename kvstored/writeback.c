@@ -120,8 +120,13 @@ static void write_batch(struct writeback *writeback, uint32_t count)
         if (status != STATUS_OK) {
             continue;
         }
+        if (refused) {
+            item->status =
+                STATUS_REFUSED; // a full map may have spoilt the transaction: no more puts
+            continue;
+        }
         put_block(writeback, writer, item);
-        refused = refused || item->status == STATUS_REFUSED;
+        refused = item->status == STATUS_REFUSED;
         if (item->status != STATUS_OK && item->status != STATUS_REFUSED &&
             item->status != STATUS_DAMAGED) {
             status = item->status; // the transaction is lost
