@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """At stake: the daemons as processes. One dies, is absent, is started twice or with nonsense; requests go on, sessions come
 back, and what cannot be done is said in one line."""
+import json
 import os
+import random
 import signal
 import subprocess
 import time
 
 import pytest
 
-from kvtier_harness import Instance
+from conftest import make
+from kvtier_harness import EXIT_BUSY, Instance
 
 CONTEXT = 512
 SECONDS = 60
@@ -141,6 +144,32 @@ def test_a_daemon_killed_comes_back(bin_dir, recall_model, recall_prompt, victim
         assert first.ids + rest.ids == whole.ids
         assert first.hashes + rest.hashes == whole.hashes
         assert rest.done["cached_tokens"] >= rest.done["prompt_tokens"] - 32
+
+
+@pytest.mark.heavy
+def test_full_store(bin_dir, tmp_path):
+    """Two kept sessions that do not fit the disk budget together: the second save is refused by name, serving goes on, and when
+    the first session is deleted the second can be saved."""
+    model, ids = tmp_path / "wide.gguf", tmp_path / "ids"
+    make("make_tiny_model.py", model, "--layers", 8, "--heads", 4, "--kv-heads", 4, "--head-dim", 64)  # 8 KiB of KV a token
+    options = ("--max-tokens", 1, "--temperature", 0)
+    with Instance(bin_dir) as kvtier:
+        kvtier.up(model, "--max-model-len", 8192, "--disk-space", "64M")
+        for number, session in enumerate(("first", "second")):
+            ids.write_text(json.dumps(random.Random(number).choices(range(3, 2000), k=5000)))
+            kvtier.generate("--session", session, "--prompt-ids", ids, *options)
+            done = kvtier.run("gpuctl", "session", "save", session, check=False)
+            assert (done.returncode == 0) == (session == "first"), done.stderr
+        assert done.returncode == EXIT_BUSY and "full" in done.stderr
+        status = kvtier.status("kvctl")
+        assert not status["persistence_ok"] and "full" in status["persistence_state"]
+        kvtier.generate("--prompt", "w0001 w1030 . w0001", *options)
+        kvtier.run("gpuctl", "session", "delete", "first")
+        wait_until("there is room for the second session",
+                   lambda: kvtier.run("gpuctl", "session", "save", "second", check=False).returncode == 0)
+        status = kvtier.status("kvctl")
+        assert status["persistence_ok"] and status["mismatch_count"] == 0
+        kvtier.run("kvctl", "verify")
 
 
 def test_down_leaves_nothing(bin_dir, recall_model):
