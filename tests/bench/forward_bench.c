@@ -2,11 +2,17 @@
 // Speed of the layers alone, without daemons, sampling or tokenizing: prefill and decode of one
 // sequence at depth 0 and 4,096 on a real model. Compare with `llama-bench -fa 1 -p 512 -n 64 -d
 // 0,4096` of the same minute; a daemon's own costs are the difference between this and `gpuctl
-// bench`. usage: forward_bench MODEL.gguf [--kernels SET] [--threads N]
+// bench`. usage: forward_bench MODEL.gguf [--kernels SET] [--threads N] [--rounds N]
 
 #include "tests/gpud/rig.h"
 
-enum { PREFILL = 512, DECODE = 64, DEPTH = 4096, CONTEXT = DEPTH + PREFILL + DECODE, ROUNDS = 5 };
+enum {
+    PREFILL = 512,
+    DECODE = 64,
+    DEPTH = 4096,
+    CONTEXT = DEPTH + PREFILL + DECODE,
+    ROUNDS_MAX = 32
+};
 
 static double now_seconds(void)
 {
@@ -78,14 +84,14 @@ static void measure(struct run *run, uint64_t seed, double out[4])
     cold_store_release(run->rig->cold_store, &lease);
 }
 
-static void print_rates(double rates[4][ROUNDS])
+static void print_rates(double rates[4][ROUNDS_MAX], int rounds)
 {
     static const char *const names[4] = {"prefill 512 at depth 0", "decode at depth 0",
                                          "prefill 512 at depth 4096", "decode at depth 4608"};
     for (int i = 0; i < 4; i++) {
-        qsort(rates[i], ROUNDS, sizeof(double), compare_doubles);
-        printf("%-28s %8.1f tok/s (median of %d; %.1f..%.1f)\n", names[i], rates[i][ROUNDS / 2],
-               ROUNDS, rates[i][0], rates[i][ROUNDS - 1]);
+        qsort(rates[i], (size_t)rounds, sizeof(double), compare_doubles);
+        printf("%-28s %8.1f tok/s (median of %d; %.1f..%.1f)\n", names[i], rates[i][rounds / 2],
+               rounds, rates[i][0], rates[i][rounds - 1]);
     }
 }
 
@@ -93,16 +99,20 @@ int main(int count, char **arguments)
 {
     struct rig_options options = {
         .thread_count = 2, .arena_blocks = 4 * CONTEXT / 32, .context_tokens = CONTEXT};
+    int rounds = 5;
     for (int i = 2; i + 1 < count; i += 2) {
         if (strcmp(arguments[i], "--threads") == 0) {
             options.thread_count = (uint32_t)strtoul(arguments[i + 1], NULL, 10);
+        } else if (strcmp(arguments[i], "--rounds") == 0) {
+            rounds = atoi(arguments[i + 1]);
         } else if (strcmp(arguments[i], "--kernels") != 0 ||
                    !kernels_set_parse(arguments[i + 1], &options.kernel_set)) {
             count = 0;
         }
     }
-    if (count < 2 || options.thread_count < 1) {
-        fprintf(stderr, "usage: forward_bench MODEL.gguf [--kernels SET] [--threads N]\n");
+    if (count < 2 || options.thread_count < 1 || rounds < 1 || rounds > ROUNDS_MAX) {
+        fprintf(stderr,
+                "usage: forward_bench MODEL.gguf [--kernels SET] [--threads N] [--rounds N]\n");
         return 2;
     }
     struct reason reason = {0};
@@ -114,8 +124,8 @@ int main(int count, char **arguments)
     rig_create(&rig, &options);
     static struct run run;
     run.rig = &rig;
-    double rates[4][ROUNDS];
-    for (int round = 0; round < ROUNDS; round++) {
+    double rates[4][ROUNDS_MAX];
+    for (int round = 0; round < rounds; round++) {
         double one[4];
         measure(&run, (uint64_t)round, one);
         for (int i = 0; i < 4; i++) {
@@ -124,7 +134,7 @@ int main(int count, char **arguments)
     }
     printf("set %s, threads %u\n", kernels_set_name(forward_kernel_set(rig.forward)),
            options.thread_count);
-    print_rates(rates);
+    print_rates(rates, rounds);
     rig_destroy(&rig);
     model_file_close(options.model);
     return 0;
